@@ -1,0 +1,1 @@
+"""The control plane: conditional items, offsets, and the Iceberg catalog over them."""

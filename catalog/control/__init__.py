@@ -1,0 +1,1 @@
+"""Typed verbs over rows of the offset table."""

@@ -1,0 +1,1 @@
+"""The Iceberg catalog; the only package that knows pyiceberg."""

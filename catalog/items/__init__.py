@@ -1,0 +1,1 @@
+"""The conditional item table and its backends."""

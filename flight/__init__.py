@@ -1,0 +1,1 @@
+"""The query node: Arrow Flight SQL over Iceberg and the live log."""

@@ -1,0 +1,1 @@
+"""DuckDB as a locked-down engine over pinned Iceberg snapshots and live rows."""

@@ -1,0 +1,1 @@
+"""Flight SQL messages, information tables and metadata schemas."""

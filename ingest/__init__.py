@@ -1,0 +1,1 @@
+"""Ingest: sources, decoding, the write-ahead log, and its compaction into the lake."""

@@ -1,0 +1,1 @@
+"""Decoding: bytes of a partition to Arrow, with every bad record kept apart."""

@@ -1,0 +1,1 @@
+"""Sources: what lists partitions and reads them from a position."""

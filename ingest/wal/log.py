@@ -1,0 +1,1 @@
+"""(to be written) `Log`: one pipeline's write-ahead log."""
