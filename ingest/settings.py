@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["BufferSettings", "CompactionSettings", "DecodeSettings", "FileSourceSettings", "MIB", "StdinSourceSettings", "TransformSettings"]
+__all__ = [
+    "MIB", "BufferSettings", "CompactionSettings", "DecodeSettings", "FileSourceSettings",
+    "StdinSourceSettings", "TransformSettings",
+]
 
 MIB = 1024 * 1024
 
@@ -14,7 +17,8 @@ MIB = 1024 * 1024
 class DecodeSettings:
     """How bytes become rows. `format` and `compression` None mean: by name and content.
 
-    `block_bytes` is the size of one unit of decoding; a line longer than `line_bytes_max` goes to dead letters. `object_keys_max`: an
+    `block_bytes` is the size of one unit of decoding; a line longer than `line_bytes_max` goes to dead letters.
+    `object_keys_max`: an
     object column with more distinct keys than this becomes one JSON string column. CSV cells stay strings where a column is not
     wholly numeric, boolean or (with `infer_dates`) a timestamp.
     """
@@ -66,7 +70,10 @@ class TransformSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferSettings:
-    """When the buffer is sealed into a segment: bytes are Arrow bytes in memory. `queue_bytes_max` bounds all rows between source and log."""
+    """When the buffer is sealed into a segment: bytes are Arrow bytes in memory.
+
+    `queue_bytes_max` bounds all rows between source and log.
+    """
 
     threshold_bytes: int = 10 * MIB
     threshold_seconds: float = 60.0

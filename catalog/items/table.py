@@ -19,7 +19,8 @@ from typing import Final, Protocol
 from catalog.errors import Conflict
 
 __all__ = [
-    "ABSENT", "EXISTS", "TRANSACT_OPS_MAX", "Absent", "ConditionFailed", "Delete", "Equals", "Exists", "Expect", "Item", "ItemTable",
+    "ABSENT", "EXISTS", "TRANSACT_OPS_MAX", "Absent", "ConditionFailed", "Delete", "Equals", "Exists", "Expect", "Item",
+    "ItemTable",
     "Op", "Put", "Update", "Value", "holds",
 ]
 
@@ -63,7 +64,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Set, add to (numbers; absent counts as 0) and remove attributes where `expect` holds; creates the item if `expect` allows."""
+    """Set, add to (numbers; absent counts as 0) and remove attributes where `expect` holds; may create the item."""
 
     pk: str
     sk: str

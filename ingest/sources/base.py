@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-
-from catalog.control.offsets import OffsetPayload
 from catalog.control.checkpoints import CheckpointUpdate
+from catalog.control.offsets import OffsetPayload
 
 __all__ = ["BadRecord", "Decoded", "Partition", "PartitionReader", "Source", "Unit"]
 
@@ -23,7 +22,8 @@ __all__ = ["BadRecord", "Decoded", "Partition", "PartitionReader", "Source", "Un
 class BadRecord:
     """One record that cannot land in its table.
 
-    `record` is its position in the partition (0-based); `code` a short stable failure code (`json.syntax`, `utf8`, `type.conflict`,
+    `record` is its position in the partition (0-based); `code` a short stable failure code (`json.syntax`, `utf8`,
+    `type.conflict`,
     `line.too_long`, ...); `raw` the record as read, cut at 1 MiB.
     """
 
@@ -70,7 +70,8 @@ class Unit(Protocol):
     def decode(self, schema: pa.Schema) -> Decoded:
         """Decode against the running schema of the destination: columns in it keep its types, new fields are inferred.
 
-        Pure, thread safe, releases the GIL in the heavy parts. Never raises for bad records. Raises DataCorruption naming file and
+        Pure, thread safe, releases the GIL in the heavy parts. Never raises for bad records. Raises DataCorruption naming file
+        and
         place where the container itself is broken (truncated gzip, corrupt Parquet).
         """
         ...
