@@ -1,0 +1,1 @@
+"""Timings beside peers in the same run; one module a claim."""

@@ -1,0 +1,1 @@
+"""What we measure ourselves against, each in a process of its own."""
