@@ -14,7 +14,8 @@ MODULES = ("startup", "ingest", "flight")
 def _row(claim: Claim) -> str:
     sign = ">=" if claim.at_least else "<="
     detail = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in claim.detail.items())
-    return f"| {claim.name} | {claim.value:.2f} {claim.unit} | {sign} {claim.target:g} {claim.unit} | {'yes' if claim.met else 'NO'} | {detail} |"
+    met = "yes" if claim.met else "NO"
+    return f"| {claim.name} | {claim.value:.2f} {claim.unit} | {sign} {claim.target:g} {claim.unit} | {met} | {detail} |"
 
 
 def main() -> None:
