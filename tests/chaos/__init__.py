@@ -1,0 +1,1 @@
+"""Lasting proofs: real processes killed at random for as long as one likes."""
