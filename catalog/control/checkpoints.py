@@ -15,11 +15,13 @@ from catalog.errors import DataCorruption, InvalidRequest
 from catalog.items.table import Item
 from catalog.keys import parse_checkpoint_sk
 
-__all__ = ["CheckpointEnvelope", "CheckpointRow", "CheckpointUpdate"]
+__all__ = ["ENVELOPE_BYTES_MAX", "CheckpointEnvelope", "CheckpointRow", "CheckpointUpdate"]
 
 _U64: Final = struct.Struct("<Q")
 _U32: Final = struct.Struct("<I")
 _U32_MAX: Final = 2**32 - 1
+ENVELOPE_BYTES_MAX: Final = 256 * 1024
+"""An envelope has to fit a row (400 KiB) in base64; refused when it is made, not after its entry is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +34,22 @@ class CheckpointEnvelope:
     payload: bytes
 
     def encode(self) -> bytes:
-        """Bincode 1 bytes. Raises InvalidRequest where the version is no u32 or a string is not valid Unicode."""
+        """Bincode 1 bytes. Raises InvalidRequest where the version is no u32, a string not valid Unicode, or all of it too long."""
         if not 0 <= self.payload_version <= _U32_MAX:
             raise InvalidRequest(f"checkpoint payload_version {self.payload_version} is not an unsigned 32-bit number")
         try:
             authority, kind = self.authority.encode(), self.kind.encode()
         except UnicodeEncodeError:
             raise InvalidRequest(f"checkpoint of {self.authority!r}, kind {self.kind!r}: not valid Unicode text") from None
-        return b"".join((
+        envelope = b"".join((
             _U64.pack(len(authority)), authority, _U64.pack(len(kind)), kind,
             _U32.pack(self.payload_version), _U64.pack(len(self.payload)), self.payload,
         ))
+        if len(envelope) > ENVELOPE_BYTES_MAX:
+            raise InvalidRequest(
+                f"checkpoint of {self.authority!r}, kind {self.kind!r}: {len(envelope)} bytes, at most {ENVELOPE_BYTES_MAX} are allowed"
+            )
+        return envelope
 
     @staticmethod
     def decode(data: bytes, where: str) -> CheckpointEnvelope:

@@ -53,6 +53,9 @@ _ATTEMPTS_MAX: Final = 8
 """Rounds of read, decide and write before a publication gives up and its caller backs off."""
 _FIRST_PAUSE_S: Final = 0.005
 _KNOWN_ROWS_MAX: Final = 10_000
+_ROW_BYTES: Final = 4096
+_CHUNK_BYTES_MAX: Final = 3 * 1024 * 1024
+"""Upper bounds on a row beside its payload and on a transaction, safely inside the item table's 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +235,12 @@ class OffsetStore:
         if reset and any(o.payload != OffsetPayload.ZERO for o in offsets):
             raise Internal(f"{entry} is a reset, but holds a position other than zero")
         failpoint.hit("offsets.before_publish")
-        room = TRANSACT_OPS_MAX - (log_base is not None)
+        *chunks, last = _chunks(targets)
         with self._lock:
-            while len(targets) > room:
-                size = min(TRANSACT_OPS_MAX, len(targets) - 1)
-                self._publish_chunk(targets[:size], entry, None, head)
-                targets = targets[size:]
+            for chunk in chunks:
+                self._publish_chunk(chunk, entry, None, head)
                 failpoint.hit("offsets.chunk_published")
-            self._publish_chunk(targets, entry, log_base, head)
+            self._publish_chunk(last, entry, log_base, head)
         failpoint.hit("offsets.published")
 
     def set_log_base(self, wal_id: str, base: int) -> None:
@@ -340,3 +341,17 @@ class OffsetStore:
                 self._known.move_to_end(sk)
         while len(self._known) > _KNOWN_ROWS_MAX:
             self._known.popitem(last=False)
+
+
+def _chunks(targets: Sequence[_Target]) -> list[list[_Target]]:
+    """Targets in order, as few transactions as fit; each leaves room for the log row. At least one, possibly empty."""
+    chunks: list[list[_Target]] = [[]]
+    size_bytes = 0
+    for target in targets:
+        row_bytes = 2 * len(target.incoming.payload) + _ROW_BYTES
+        if len(chunks[-1]) == TRANSACT_OPS_MAX - 1 or size_bytes + row_bytes > _CHUNK_BYTES_MAX:
+            chunks.append([])
+            size_bytes = 0
+        chunks[-1].append(target)
+        size_bytes += row_bytes
+    return chunks
