@@ -2,7 +2,8 @@
 
     SkipprError
     ├── InvalidRequest        the request is wrong; repeating it cannot help
-    │   └── ConfigurationError    a setting, flag or file of configuration is wrong
+    │   ├── ConfigurationError    a setting, flag or file of configuration is wrong
+    │   └── Unsupported           a well-formed request for something this version does not do
     ├── NotFound              a named thing does not exist
     ├── Conflict              somebody else was first; retry on fresh state
     ├── Fenced                a newer owner exists; stop this role, drop its buffers
@@ -21,7 +22,7 @@ from typing import ClassVar, Final
 
 __all__ = [
     "EXIT_CODE", "FLIGHT_STATUS", "ConfigurationError", "Conflict", "DataCorruption", "Fenced", "Internal",
-    "InvalidRequest", "NotFound", "OutcomeUnknown", "SkipprError", "Unavailable", "exit_code", "flight_status",
+    "InvalidRequest", "NotFound", "OutcomeUnknown", "SkipprError", "Unavailable", "Unsupported", "exit_code", "flight_status",
 ]
 
 
@@ -37,6 +38,10 @@ class InvalidRequest(SkipprError):
 
 class ConfigurationError(InvalidRequest):
     """A setting is wrong; the message names the setting, its value, where it came from and the remedy."""
+
+
+class Unsupported(InvalidRequest):
+    """The request is well-formed, and this version does not do it; the message says what it does instead."""
 
 
 class NotFound(SkipprError):
@@ -74,6 +79,7 @@ class Internal(SkipprError):
 # Class -> (Flight status, CLI exit code). Subclasses inherit the nearest entry.
 FLIGHT_STATUS: Final[dict[type[SkipprError], str]] = {
     InvalidRequest: "INVALID_ARGUMENT",
+    Unsupported: "UNIMPLEMENTED",
     NotFound: "NOT_FOUND",
     Conflict: "UNAVAILABLE",
     Fenced: "UNAVAILABLE",
