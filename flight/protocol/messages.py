@@ -6,10 +6,11 @@ Commands and Flight SQL actions are wrapped in `google.protobuf.Any`; the sessio
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, TypeVar
+from dataclasses import field
+from typing import Annotated, ClassVar, Final, TypeVar
 
 from catalog.errors import InvalidRequest, Unsupported
-from flight.protocol.wire import Message, decode, encode, proto
+from flight.protocol.wire import Message, Proto, decode, encode
 
 __all__ = [
     "COMMANDS", "PREFIX",
@@ -35,22 +36,22 @@ class AnyMessage(Message):
     """google.protobuf.Any."""
 
     NAME: ClassVar[str] = "google.protobuf.Any"
-    type_url: str = proto(1, "string")
-    value: bytes = proto(2, "bytes")
+    type_url: Annotated[str, Proto(1, "string")] = ""
+    value: Annotated[bytes, Proto(2, "bytes")] = b""
 
 
 # Statements
 
 class CommandStatementQuery(Message):
     NAME: ClassVar[str] = _SQL + "CommandStatementQuery"
-    query: str = proto(1, "string")
-    transaction_id: bytes | None = proto(2, "bytes", "optional")
+    query: Annotated[str, Proto(1, "string")] = ""
+    transaction_id: Annotated[bytes | None, Proto(2, "bytes", "optional")] = None
 
 
 class CommandStatementUpdate(Message):
     NAME: ClassVar[str] = _SQL + "CommandStatementUpdate"
-    query: str = proto(1, "string")
-    transaction_id: bytes | None = proto(2, "bytes", "optional")
+    query: Annotated[str, Proto(1, "string")] = ""
+    transaction_id: Annotated[bytes | None, Proto(2, "bytes", "optional")] = None
 
 
 class CommandStatementSubstraitPlan(Message):
@@ -59,44 +60,44 @@ class CommandStatementSubstraitPlan(Message):
 
 class CommandStatementIngest(Message):
     NAME: ClassVar[str] = _SQL + "CommandStatementIngest"
-    table: str = proto(2, "string")
+    table: Annotated[str, Proto(2, "string")] = ""
 
 
 class CommandPreparedStatementQuery(Message):
     NAME: ClassVar[str] = _SQL + "CommandPreparedStatementQuery"
-    prepared_statement_handle: bytes = proto(1, "bytes")
+    prepared_statement_handle: Annotated[bytes, Proto(1, "bytes")] = b""
 
 
 class CommandPreparedStatementUpdate(Message):
     NAME: ClassVar[str] = _SQL + "CommandPreparedStatementUpdate"
-    prepared_statement_handle: bytes = proto(1, "bytes")
+    prepared_statement_handle: Annotated[bytes, Proto(1, "bytes")] = b""
 
 
 class TicketStatementQuery(Message):
     NAME: ClassVar[str] = _SQL + "TicketStatementQuery"
-    statement_handle: bytes = proto(1, "bytes")
+    statement_handle: Annotated[bytes, Proto(1, "bytes")] = b""
 
 
 class DoPutUpdateResult(Message):
     NAME: ClassVar[str] = _SQL + "DoPutUpdateResult"
-    record_count: int = proto(1, "int64")
+    record_count: Annotated[int, Proto(1, "int64")] = 0
 
 
 class DoPutPreparedStatementResult(Message):
     NAME: ClassVar[str] = _SQL + "DoPutPreparedStatementResult"
-    prepared_statement_handle: bytes | None = proto(1, "bytes", "optional")
+    prepared_statement_handle: Annotated[bytes | None, Proto(1, "bytes", "optional")] = None
 
 
 # Metadata
 
 class CommandGetSqlInfo(Message):
     NAME: ClassVar[str] = _SQL + "CommandGetSqlInfo"
-    info: tuple[int, ...] = proto(1, "uint32", "repeated")
+    info: Annotated[tuple[int, ...], Proto(1, "uint32", "repeated")] = ()
 
 
 class CommandGetXdbcTypeInfo(Message):
     NAME: ClassVar[str] = _SQL + "CommandGetXdbcTypeInfo"
-    data_type: int | None = proto(1, "int32", "optional")
+    data_type: Annotated[int | None, Proto(1, "int32", "optional")] = None
 
 
 class CommandGetCatalogs(Message):
@@ -105,17 +106,17 @@ class CommandGetCatalogs(Message):
 
 class CommandGetDbSchemas(Message):
     NAME: ClassVar[str] = _SQL + "CommandGetDbSchemas"
-    catalog: str | None = proto(1, "string", "optional")
-    db_schema_filter_pattern: str | None = proto(2, "string", "optional")
+    catalog: Annotated[str | None, Proto(1, "string", "optional")] = None
+    db_schema_filter_pattern: Annotated[str | None, Proto(2, "string", "optional")] = None
 
 
 class CommandGetTables(Message):
     NAME: ClassVar[str] = _SQL + "CommandGetTables"
-    catalog: str | None = proto(1, "string", "optional")
-    db_schema_filter_pattern: str | None = proto(2, "string", "optional")
-    table_name_filter_pattern: str | None = proto(3, "string", "optional")
-    table_types: tuple[str, ...] = proto(4, "string", "repeated")
-    include_schema: bool = proto(5, "bool")
+    catalog: Annotated[str | None, Proto(1, "string", "optional")] = None
+    db_schema_filter_pattern: Annotated[str | None, Proto(2, "string", "optional")] = None
+    table_name_filter_pattern: Annotated[str | None, Proto(3, "string", "optional")] = None
+    table_types: Annotated[tuple[str, ...], Proto(4, "string", "repeated")] = ()
+    include_schema: Annotated[bool, Proto(5, "bool")] = False
 
 
 class CommandGetTableTypes(Message):
@@ -124,155 +125,155 @@ class CommandGetTableTypes(Message):
 
 class CommandGetPrimaryKeys(Message):
     NAME: ClassVar[str] = _SQL + "CommandGetPrimaryKeys"
-    catalog: str | None = proto(1, "string", "optional")
-    db_schema: str | None = proto(2, "string", "optional")
-    table: str = proto(3, "string")
+    catalog: Annotated[str | None, Proto(1, "string", "optional")] = None
+    db_schema: Annotated[str | None, Proto(2, "string", "optional")] = None
+    table: Annotated[str, Proto(3, "string")] = ""
 
 
 class CommandGetExportedKeys(Message):
     NAME: ClassVar[str] = _SQL + "CommandGetExportedKeys"
-    catalog: str | None = proto(1, "string", "optional")
-    db_schema: str | None = proto(2, "string", "optional")
-    table: str = proto(3, "string")
+    catalog: Annotated[str | None, Proto(1, "string", "optional")] = None
+    db_schema: Annotated[str | None, Proto(2, "string", "optional")] = None
+    table: Annotated[str, Proto(3, "string")] = ""
 
 
 class CommandGetImportedKeys(Message):
     NAME: ClassVar[str] = _SQL + "CommandGetImportedKeys"
-    catalog: str | None = proto(1, "string", "optional")
-    db_schema: str | None = proto(2, "string", "optional")
-    table: str = proto(3, "string")
+    catalog: Annotated[str | None, Proto(1, "string", "optional")] = None
+    db_schema: Annotated[str | None, Proto(2, "string", "optional")] = None
+    table: Annotated[str, Proto(3, "string")] = ""
 
 
 class CommandGetCrossReference(Message):
     NAME: ClassVar[str] = _SQL + "CommandGetCrossReference"
-    pk_catalog: str | None = proto(1, "string", "optional")
-    pk_db_schema: str | None = proto(2, "string", "optional")
-    pk_table: str = proto(3, "string")
-    fk_catalog: str | None = proto(4, "string", "optional")
-    fk_db_schema: str | None = proto(5, "string", "optional")
-    fk_table: str = proto(6, "string")
+    pk_catalog: Annotated[str | None, Proto(1, "string", "optional")] = None
+    pk_db_schema: Annotated[str | None, Proto(2, "string", "optional")] = None
+    pk_table: Annotated[str, Proto(3, "string")] = ""
+    fk_catalog: Annotated[str | None, Proto(4, "string", "optional")] = None
+    fk_db_schema: Annotated[str | None, Proto(5, "string", "optional")] = None
+    fk_table: Annotated[str, Proto(6, "string")] = ""
 
 
 # Actions of Flight SQL, wrapped in Any both ways
 
 class ActionCreatePreparedStatementRequest(Message):
     NAME: ClassVar[str] = _SQL + "ActionCreatePreparedStatementRequest"
-    query: str = proto(1, "string")
-    transaction_id: bytes | None = proto(2, "bytes", "optional")
+    query: Annotated[str, Proto(1, "string")] = ""
+    transaction_id: Annotated[bytes | None, Proto(2, "bytes", "optional")] = None
 
 
 class ActionCreatePreparedStatementResult(Message):
     """`dataset_schema` and `parameter_schema` are IPC schema messages, present even where they have no field."""
 
     NAME: ClassVar[str] = _SQL + "ActionCreatePreparedStatementResult"
-    prepared_statement_handle: bytes = proto(1, "bytes")
-    dataset_schema: bytes = proto(2, "bytes")
-    parameter_schema: bytes = proto(3, "bytes")
-    is_update: bool | None = proto(4, "bool", "optional")
+    prepared_statement_handle: Annotated[bytes, Proto(1, "bytes")] = b""
+    dataset_schema: Annotated[bytes, Proto(2, "bytes")] = b""
+    parameter_schema: Annotated[bytes, Proto(3, "bytes")] = b""
+    is_update: Annotated[bool | None, Proto(4, "bool", "optional")] = None
 
 
 class ActionClosePreparedStatementRequest(Message):
     NAME: ClassVar[str] = _SQL + "ActionClosePreparedStatementRequest"
-    prepared_statement_handle: bytes = proto(1, "bytes")
+    prepared_statement_handle: Annotated[bytes, Proto(1, "bytes")] = b""
 
 
 class ActionBeginTransactionResult(Message):
     NAME: ClassVar[str] = _SQL + "ActionBeginTransactionResult"
-    transaction_id: bytes = proto(1, "bytes")
+    transaction_id: Annotated[bytes, Proto(1, "bytes")] = b""
 
 
 class ActionEndTransactionRequest(Message):
     """`action`: 1 commit, 2 rollback."""
 
     NAME: ClassVar[str] = _SQL + "ActionEndTransactionRequest"
-    transaction_id: bytes = proto(1, "bytes")
-    action: int = proto(2, "int32")
+    transaction_id: Annotated[bytes, Proto(1, "bytes")] = b""
+    action: Annotated[int, Proto(2, "int32")] = 0
 
 
 class ActionCancelQueryRequest(Message):
     """`info` is a serialized FlightInfo."""
 
     NAME: ClassVar[str] = _SQL + "ActionCancelQueryRequest"
-    info: bytes = proto(1, "bytes")
+    info: Annotated[bytes, Proto(1, "bytes")] = b""
 
 
 class ActionCancelQueryResult(Message):
     NAME: ClassVar[str] = _SQL + "ActionCancelQueryResult"
-    result: int = proto(1, "int32")
+    result: Annotated[int, Proto(1, "int32")] = 0
 
 
 # Core Flight, bare
 
 class Ticket(Message):
     NAME: ClassVar[str] = _FLIGHT + "Ticket"
-    ticket: bytes = proto(1, "bytes")
+    ticket: Annotated[bytes, Proto(1, "bytes")] = b""
 
 
 class FlightEndpoint(Message):
     NAME: ClassVar[str] = _FLIGHT + "FlightEndpoint"
-    ticket: Ticket | None = proto(1, Ticket)
+    ticket: Annotated[Ticket | None, Proto(1, Ticket)] = None
 
 
 class FlightInfo(Message):
     NAME: ClassVar[str] = _FLIGHT + "FlightInfo"
-    endpoint: tuple[FlightEndpoint, ...] = proto(3, FlightEndpoint, "repeated")
+    endpoint: Annotated[tuple[FlightEndpoint, ...], Proto(3, FlightEndpoint, "repeated")] = ()
 
 
 class CancelFlightInfoRequest(Message):
     NAME: ClassVar[str] = _FLIGHT + "CancelFlightInfoRequest"
-    info: FlightInfo | None = proto(1, FlightInfo)
+    info: Annotated[FlightInfo | None, Proto(1, FlightInfo)] = None
 
 
 class CancelFlightInfoResult(Message):
     """`status`: 1 cancelled, 2 cancelling, 3 not cancellable."""
 
     NAME: ClassVar[str] = _FLIGHT + "CancelFlightInfoResult"
-    status: int = proto(1, "int32")
+    status: Annotated[int, Proto(1, "int32")] = 0
 
 
 class StringListValue(Message):
     NAME: ClassVar[str] = _FLIGHT + "SessionOptionValue.StringListValue"
-    values: tuple[str, ...] = proto(1, "string", "repeated")
+    values: Annotated[tuple[str, ...], Proto(1, "string", "repeated")] = ()
 
 
 class SessionOptionValue(Message):
     """At most one field is set; none asks for the option's initial value."""
 
     NAME: ClassVar[str] = _FLIGHT + "SessionOptionValue"
-    string_value: str | None = proto(1, "string", "optional")
-    bool_value: bool | None = proto(2, "bool", "optional")
-    int64_value: int | None = proto(3, "sfixed64", "optional")
-    double_value: float | None = proto(4, "double", "optional")
-    string_list_value: StringListValue | None = proto(5, StringListValue)
+    string_value: Annotated[str | None, Proto(1, "string", "optional")] = None
+    bool_value: Annotated[bool | None, Proto(2, "bool", "optional")] = None
+    int64_value: Annotated[int | None, Proto(3, "sfixed64", "optional")] = None
+    double_value: Annotated[float | None, Proto(4, "double", "optional")] = None
+    string_list_value: Annotated[StringListValue | None, Proto(5, StringListValue)] = None
 
 
 class SetSessionOptionsRequest(Message):
     NAME: ClassVar[str] = _FLIGHT + "SetSessionOptionsRequest"
-    session_options: dict[str, SessionOptionValue] = proto(1, SessionOptionValue, "map")
+    session_options: Annotated[dict[str, SessionOptionValue], Proto(1, SessionOptionValue, "map")] = field(default_factory=dict)
 
 
 class SetSessionOptionsError(Message):
     """`value`: 1 invalid name, 2 invalid value, 3 cannot be set."""
 
     NAME: ClassVar[str] = _FLIGHT + "SetSessionOptionsResult.Error"
-    value: int = proto(1, "int32")
+    value: Annotated[int, Proto(1, "int32")] = 0
 
 
 class SetSessionOptionsResult(Message):
     NAME: ClassVar[str] = _FLIGHT + "SetSessionOptionsResult"
-    errors: dict[str, SetSessionOptionsError] = proto(1, SetSessionOptionsError, "map")
+    errors: Annotated[dict[str, SetSessionOptionsError], Proto(1, SetSessionOptionsError, "map")] = field(default_factory=dict)
 
 
 class GetSessionOptionsResult(Message):
     NAME: ClassVar[str] = _FLIGHT + "GetSessionOptionsResult"
-    session_options: dict[str, SessionOptionValue] = proto(1, SessionOptionValue, "map")
+    session_options: Annotated[dict[str, SessionOptionValue], Proto(1, SessionOptionValue, "map")] = field(default_factory=dict)
 
 
 class CloseSessionResult(Message):
     """`status`: 1 closed, 2 closing, 3 not closeable."""
 
     NAME: ClassVar[str] = _FLIGHT + "CloseSessionResult"
-    status: int = proto(1, "int32")
+    status: Annotated[int, Proto(1, "int32")] = 0
 
 
 COMMANDS: Final[dict[str, type[Message]]] = {

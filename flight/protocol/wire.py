@@ -1,6 +1,6 @@
 """A small protobuf codec: proto3 messages declared as frozen dataclasses.
 
-A message subclasses `Message` and declares each field with `proto(number, kind)`. The wire rules kept are those of protobuf:
+A message subclasses `Message` and declares each field as `Annotated[type, Proto(number, kind)]`. The wire rules kept are those of protobuf:
 unknown fields and fields of another wire type are skipped, the last of several scalars wins, several parts of one sub-message
 are merged, packed and unpacked repeated numbers are both read, and an `optional` field that is absent stays None, which is not
 the same as present and empty. What cannot be decoded raises `InvalidRequest` and nothing else, whatever the bytes.
@@ -11,11 +11,11 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Final, Literal, TypeVar, dataclass_transform, get_type_hints
 
 from catalog.errors import InvalidRequest
 
-__all__ = ["Message", "decode", "encode", "proto"]
+__all__ = ["Message", "Proto", "decode", "encode"]
 
 Scalar = Literal["string", "bytes", "bool", "int32", "int64", "uint32", "sfixed64", "double"]
 Label = Literal["singular", "optional", "repeated", "map"]
@@ -38,6 +38,15 @@ _DEFAULT: Final[Mapping[str, object]] = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Proto:
+    """A field on the wire: its number, its type (of the values, for a `map` from strings), and its label."""
+
+    number: int
+    kind: Scalar | type[Message]
+    label: Label = "singular"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Field:
     name: str
     number: int
@@ -46,26 +55,12 @@ class _Field:
     wire_type: int
 
 
-def proto(number: int, kind: Scalar | type[Message], label: Label = "singular") -> Any:
-    """Declare a field: its number on the wire, its type, and whether it is `optional`, `repeated` or a `map` from strings.
-
-    The default is what protobuf gives an absent field: zero or empty, None for `optional` and for sub-messages, () for
-    `repeated`, an empty dict for `map` (whose `kind` is that of the values).
-    """
-    metadata = {"proto": (number, kind, label)}
-    if label == "map":
-        return dataclasses.field(default_factory=dict, metadata=metadata)
-    default: object = None
-    if label == "repeated":
-        default = ()
-    elif label == "singular" and isinstance(kind, str):
-        default = _DEFAULT[kind]
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-@dataclass_transform(field_specifiers=(proto,), frozen_default=True)
+@dataclass_transform(field_specifiers=(dataclasses.field,), frozen_default=True)
 class Message:
-    """Base of every message; `NAME` is its full protobuf name, used as the type URL inside an Any."""
+    """Base of every message; `NAME` is its full protobuf name, used as the type URL inside an Any.
+
+    A default is what protobuf gives an absent field: zero or empty; None for `optional` and for sub-messages.
+    """
 
     NAME: ClassVar[str] = ""
     FIELDS: ClassVar[Mapping[int, _Field]] = {}
@@ -73,10 +68,12 @@ class Message:
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
         fields = {}
-        for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # the decorator ran on the line above
-            number, kind, label = field.metadata["proto"]
-            wire_type = _WIRE_TYPE[kind] if isinstance(kind, str) and label != "map" else _LENGTH
-            fields[number] = _Field(field.name, number, kind, label, wire_type)
+        for name, hint in get_type_hints(cls, include_extras=True).items():
+            proto = next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Proto)), None)
+            if proto is None:
+                continue
+            wire_type = _WIRE_TYPE[proto.kind] if isinstance(proto.kind, str) and proto.label != "map" else _LENGTH
+            fields[proto.number] = _Field(name, proto.number, proto.kind, proto.label, wire_type)
         cls.FIELDS = fields
 
 
@@ -102,11 +99,9 @@ def _payload(kind: str | type[Message], value: Any) -> bytes:
     if not isinstance(kind, str):
         body = encode(value)
         return _varint(len(body)) + body
-    if kind == "string":
-        body = value.encode()
+    if kind in ("string", "bytes"):
+        body = value.encode() if kind == "string" else bytes(value)
         return _varint(len(body)) + body
-    if kind == "bytes":
-        return _varint(len(value)) + value
     if kind == "sfixed64":
         return struct.pack("<q", value)
     if kind == "double":

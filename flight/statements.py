@@ -1,0 +1,113 @@
+"""A prepared statement as clients see it: a handle, its schemas, its bound parameters, and how many streams run it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from catalog.errors import InvalidRequest, NotFound
+from flight.engine.api import Statement
+from flight.protocol.types import describe_columns
+
+if TYPE_CHECKING:
+    from flight.sessions import Session
+
+__all__ = ["HANDLE_BYTES", "Prepared"]
+
+HANDLE_BYTES: Final = 16
+_KEPT_BINDINGS: Final = 4
+Row = tuple[object, ...]
+
+
+class Prepared:
+    """A statement of the engine under an unguessable handle. Thread safe.
+
+    Each DoPut of parameters makes a new binding with a number. A ticket holds handle and number, so rows fetched late are those of
+    the parameters they were asked for with; the last few bindings are kept. `one_shot` statements have no handle a client could
+    close: the fetch of their rows uses them up.
+    """
+
+    def __init__(self, session: Session, statement: Statement, one_shot: bool, now_s: float) -> None:
+        self.handle: Final = secrets.token_bytes(HANDLE_BYTES)
+        self.session: Final = session
+        self.statement: Final = statement
+        self.one_shot: Final = one_shot
+        self.created_s: Final = now_s
+        #: Schema of the rows with the metadata of Flight SQL on each column.
+        self.schema: Final[pa.Schema] = describe_columns(statement.schema)
+        self._lock = threading.Lock()
+        self._bindings: OrderedDict[int, Sequence[pa.RecordBatch]] = OrderedDict()
+        self._bound = 0
+        self._users = 0
+        self._closed = False
+
+    @property
+    def parameter_count(self) -> int:
+        return len(self.statement.parameter_schema)
+
+    def bind(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
+        """Replace the parameters: the statement runs once per row. Raises InvalidRequest for another number of columns."""
+        if len(schema) != self.parameter_count:
+            raise InvalidRequest(f"the statement has {self.parameter_count} parameters and {len(schema)} were bound")
+        with self._lock:
+            self._bound += 1
+            self._bindings[self._bound] = batches
+            while len(self._bindings) > _KEPT_BINDINGS:
+                self._bindings.popitem(last=False)
+
+    def ticket(self) -> bytes:
+        """Statement handle of a ticket for the rows under the present binding. Raises InvalidRequest without one."""
+        with self._lock:
+            bound = self._bound
+        if not bound and self.parameter_count:
+            raise InvalidRequest(f"the statement has {self.parameter_count} parameters and none was bound")
+        return self.handle + bound.to_bytes(4, "little")
+
+    def rows(self, binding: int) -> Iterator[Row]:
+        """Parameter rows of a binding; one empty row for a statement without parameters.
+
+        Raises NotFound where the binding is no longer kept, InvalidRequest for a value Python cannot hold.
+        """
+        if not self.parameter_count:
+            return iter(((),))
+        with self._lock:
+            batches = self._bindings.get(binding)
+        if batches is None:
+            raise NotFound("the parameters of this ticket were replaced by later ones; execute the statement again")
+        return _python_rows(batches)
+
+    def acquire(self) -> None:
+        """A stream starts; the engine's statement stays open until it ends."""
+        with self._lock:
+            self._users += 1
+
+    def release(self, *, close: bool = False) -> None:
+        """A stream ended; with `close` the statement is closed too."""
+        with self._lock:
+            self._users -= 1
+            self._closed = self._closed or close
+            last = self._closed and not self._users
+        if last:
+            self.statement.close()
+
+    def close(self) -> None:
+        """Close the engine's statement, now or when its last stream ends. Idempotent."""
+        with self._lock:
+            already, self._closed = self._closed, True
+            last = not already and not self._users
+        if last:
+            self.statement.close()
+
+
+def _python_rows(batches: Sequence[pa.RecordBatch]) -> Iterator[Row]:
+    for batch in batches:
+        try:
+            columns = [column.to_pylist() for column in batch.columns]
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequest(f"a parameter cannot be read: {error}") from error
+        yield from zip(*columns, strict=True)
