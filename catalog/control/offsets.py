@@ -301,6 +301,8 @@ class OffsetStore:
         if item is None:
             item = self._items.get(self._pk, sk)
         row = None if item is None else StoredRow.parse(item)
+        if row is not None and row.attributes.get("partition_name") != target.key.partition_name:
+            raise DataCorruption(f"{row.where} belongs to {row.attributes.get('partition_name')!r}, not {target.key.partition_name!r}")
         expect: Expect | None = decide(row, target.incoming, target.merged(row), head)
         if expect is None:
             return None

@@ -17,6 +17,7 @@ import re
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -42,8 +43,10 @@ _PAGE_ITEMS: Final = 1000
 _PAGE_BYTES: Final = 1024 * 1024
 
 _T = TypeVar("_T")
-# Connections that a forked child inherited. SQLite forbids even closing them there, so they are kept and never touched.
-_inherited: list[object] = []
+# Open tables of this process, and after a fork what the child inherited: kept alive, because SQLite allows it not even to be closed.
+_tables: weakref.WeakSet[SqliteItemTable] = weakref.WeakSet()
+_tables_lock = threading.Lock()
+_inherited: list[SqliteItemTable] = []
 
 
 class _Connections:
@@ -58,10 +61,11 @@ class _Connections:
 
 
 class SqliteItemTable:
-    """An `ItemTable` in one SQLite file. Safe for threads, processes and forks; every write is durable on return.
+    """An `ItemTable` in one SQLite file. Safe for threads and processes; every write is durable on return.
 
     Opening creates file, folder and table where they are missing. Raises ConfigurationError (unreadable, not ours, newer format),
-    DataCorruption (no database), Unavailable.
+    DataCorruption (no database), Unavailable. A forked child that did not execute a program cannot use a file its parent had open:
+    SQLite's idea of the locks it holds is wrong there, so every use raises Internal instead.
     """
 
     def __init__(self, path: str | Path, table: str, *, wait_s: float = _WAIT_S) -> None:
@@ -75,6 +79,8 @@ class SqliteItemTable:
         self._connections = _Connections()
         _create(self._path, table, wait_s)
         self._inode = _inode(self._path)
+        with _tables_lock:
+            _tables.add(self)
 
     @property
     def name(self) -> str:
@@ -105,7 +111,9 @@ class SqliteItemTable:
         self._write(ops)
 
     def close(self) -> None:
-        own = self._own()
+        own = self._connections
+        if own.pid != os.getpid():
+            return
         with own.write_lock:
             own.closed = True
             if own.writer is not None:
@@ -145,17 +153,15 @@ class SqliteItemTable:
         return page
 
     def _own(self) -> _Connections:
-        """The connections of this process; a forked child starts with none."""
         own = self._connections
         if own.pid != os.getpid():
-            _inherited.append(own)
-            own = self._connections = _Connections()
+            raise _forked(self._path)
+        if own.closed:
+            raise Internal(f"{self.name} is used after it was closed")
         return own
 
     def _read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         own = self._own()
-        if own.closed:
-            raise Internal(f"{self.name} is used after it was closed")
         try:
             connection = own.readers.pop()
         except IndexError:
@@ -290,6 +296,9 @@ def _check_owner(connection: sqlite3.Connection, path: str) -> None:
 
 def _connect(path: str, wait_s: float, *, create: bool = False) -> sqlite3.Connection:
     """A connection in WAL mode that is durable at each commit and waits for nobody by itself."""
+    inode = _inode(path)
+    if any(table._inode == inode for table in _inherited):
+        raise _forked(path)
     uri = f"file:{quote(path)}?mode={'rwc' if create else 'rw'}"
     with _translated(path, opening=create):
         connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
@@ -366,3 +375,17 @@ def _inode(path: str) -> tuple[int, int]:
     except FileNotFoundError:
         return (0, 0)
     return (status.st_dev, status.st_ino)
+
+
+def _forked(path: str) -> Internal:
+    return Internal(f"{path} was open before this process was forked; start the child as a program of its own (spawn)")
+
+
+def _after_fork_in_child() -> None:
+    global _tables_lock
+    _tables_lock = threading.Lock()
+    _inherited.extend(table for table in _tables if not table._connections.closed)
+    _tables.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
