@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from catalog.control.rows import EntryRef
 from catalog.errors import ConfigurationError, DataCorruption
 from catalog.keys import PipelineKey
 from catalog.lake import Identifier
+from ingest.wal.fields import Fields, canonical_json
 
 __all__ = ["GENESIS_HASH", "EntryKind", "GroupKind", "GroupMeta", "SegmentDraft", "SegmentHeader", "decode_header", "entry_hash"]
 
@@ -27,8 +27,6 @@ GroupKind = Literal["rows", "dead_letter"]
 
 GENESIS_HASH: Final = "0" * 64
 """What the first entry of a log names as the entry before it."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class SegmentHeader:
     @cached_property
     def canonical(self) -> bytes:
         """The header's bytes: what is stored and hashed."""
-        return json.dumps(self._plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+        return canonical_json(self._plain())
 
     @cached_property
     def entry_hash(self) -> str:
@@ -126,7 +124,7 @@ def decode_header(data: bytes, where: str) -> SegmentHeader:
     """Inverse of `SegmentHeader.canonical`. Raises DataCorruption naming `where` for anything else, other spellings included."""
     try:
         plain = json.loads(data)
-        header = _header(_Fields(plain, "header"))
+        header = _header(Fields(plain, "header"))
     except (ValueError, TypeError, KeyError, DataCorruption, ConfigurationError) as error:
         raise DataCorruption(f"segment {where}: its header is not one this skipprd wrote: {error}") from error
     if header.canonical != data:
@@ -134,52 +132,7 @@ def decode_header(data: bytes, where: str) -> SegmentHeader:
     return header
 
 
-class _Fields:
-    """A JSON object whose members have to be there with their type."""
-
-    def __init__(self, plain: object, what: str) -> None:
-        if not isinstance(plain, Mapping):
-            raise TypeError(f"{what} is not an object")
-        self._plain, self._what = plain, what
-
-    def text(self, name: str) -> str:
-        return self._typed(name, str)
-
-    def number(self, name: str) -> int:
-        value = self._typed(name, int)
-        if value < 0:
-            raise ValueError(f"{name} of {self._what} is {value}")
-        return value
-
-    def digest(self, name: str) -> str:
-        value = self.text(name)
-        if len(bytes.fromhex(value)) != 32:
-            raise ValueError(f"{name} of {self._what} is no sha256")
-        return value
-
-    def base64(self, name: str) -> bytes:
-        try:
-            return base64.b64decode(self.text(name), validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"{name} of {self._what} is not base64: {error}") from None
-
-    def objects(self, name: str) -> list[_Fields]:
-        return [_Fields(item, f"an element of {name}") for item in self._typed(name, list)]
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        items = self._typed(name, list)
-        if not items or not all(isinstance(item, str) for item in items):
-            raise TypeError(f"{name} of {self._what} is not a list of strings")
-        return tuple(items)
-
-    def _typed(self, name: str, kind: type[_T]) -> _T:
-        value = self._plain[name]
-        if type(value) is not kind:
-            raise TypeError(f"{name} of {self._what} is {value!r}")
-        return value
-
-
-def _header(f: _Fields) -> SegmentHeader:
+def _header(f: Fields) -> SegmentHeader:
     kind = f.text("kind")
     if kind not in ("rows", "reset"):
         raise ValueError(f"unknown kind {kind!r}")
@@ -196,7 +149,7 @@ def _header(f: _Fields) -> SegmentHeader:
     )
 
 
-def _group(f: _Fields) -> GroupMeta:
+def _group(f: Fields) -> GroupMeta:
     kind = f.text("kind")
     if kind not in ("rows", "dead_letter"):
         raise ValueError(f"unknown kind of group {kind!r}")
