@@ -1,0 +1,51 @@
+"""Signals: the first SIGTERM or SIGINT drains, the second one ends the process at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+__all__ = ["DrainSignals", "end_quietly"]
+
+_log = logging.getLogger("skipprd")
+
+
+class DrainSignals:
+    """While inside, SIGTERM and SIGINT call `drain` once; a second signal exits with 128 + its number. Main thread only.
+
+    Forcing is safe: the write-ahead log is made for a process that dies at any instruction.
+    """
+
+    def __init__(self, drain: Callable[[], None]) -> None:
+        self._drain = drain
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> DrainSignals:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler if callable(handler) or isinstance(handler, signal.Handlers) else signal.SIG_DFL)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number)
+        if self.received is not None:
+            os.write(2, f"error: {name.name} again: ended without draining; the next run recovers\n".encode())
+            os._exit(128 + number)
+        self.received = name
+        _log.info("%s: draining; a second signal ends the process at once", name.name)
+        self._drain()
+
+
+def end_quietly() -> None:
+    """After a broken pipe: give the interpreter a stdout it can flush at exit."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
