@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+
 from catalog.control.checkpoints import CheckpointUpdate
 from catalog.control.offsets import OffsetPayload
 
@@ -116,6 +117,10 @@ class Source(Protocol):
     @property
     def finite(self) -> bool:
         """True where nothing can follow after one pass (stdin at its end)."""
+        ...
+
+    def interrupt(self) -> None:
+        """End a read that waits for input; called from any thread, also in a signal handler."""
         ...
 
     def close(self) -> None: ...
