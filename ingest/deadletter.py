@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from catalog.lake import Identifier
 from ingest.sources.base import BadRecord, Partition
 
 __all__ = ["DEAD_LETTER_PREFIX", "DEAD_LETTER_SCHEMA", "RAW_BYTES_MAX", "DeadLetters", "dead_letter_table"]
