@@ -200,7 +200,7 @@ def disk_error(error: OSError, doing: str, path: Path) -> SkipprError:
     if error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG):
         return ConfigurationError(f"{what}. DATA_DIR must be a folder that this user can write")
     remedy = _REMEDY.get(error.errno or 0, "look into the system log, mend the cause, then start again")
-    return Unavailable(f"{what}. Nothing of it was acknowledged; {remedy}")
+    return Unavailable(f"{what}; {remedy}")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from catalog.lake import Identifier, table_label
 from ingest.wal.header import GENESIS_HASH, GroupKind, GroupMeta, SegmentDraft, SegmentHeader, decode_header
 
 __all__ = [
-    "FORMAT", "GENESIS_HASH", "GroupKind", "GroupMeta", "SealedSegment", "SegmentDraft", "SegmentHeader", "SegmentReader",
+    "FORMAT", "GENESIS_HASH", "GroupKind", "GroupMeta", "SealedSegment", "SegmentDamaged", "SegmentDraft", "SegmentHeader", "SegmentReader",
     "read_header", "require_chain", "schema_fingerprint", "seal",
 ]
 
@@ -43,6 +43,10 @@ _PREFIX: Final = struct.Struct("<8sII")
 _CRC: Final = struct.Struct("<I")
 _FOOTER: Final = struct.Struct("<QI4s")
 _ALIGN: Final = 64
+
+
+class SegmentDamaged(DataCorruption):
+    """The bytes are not those that were sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +235,19 @@ def _padding(size: int) -> bytes:
     return bytes(_aligned(size) - size)
 
 
-def _broken(where: str, what: str) -> DataCorruption:
-    return DataCorruption(
-        f"segment {where} is damaged: {what}. Restore the file from a backup of the disk; nothing that follows it in the log is read "
-        "until then. Where there is none, move the pipeline's folder aside and run once with RESET_OFFSETS to read the source again"
-    )
+_REMEDY: Final = (
+    "Restore the file from a backup of the disk; nothing that follows it in the log is read until then. Where there is none, move the "
+    "pipeline's folder aside and run once with RESET_OFFSETS to read the source again"
+)
+
+
+def _broken(where: str, what: str) -> SegmentDamaged:
+    return SegmentDamaged(f"segment {where} is damaged: {what}. {_REMEDY}")
 
 
 def require_chain(previous_hash: str, header: SegmentHeader, where: str) -> None:
     """The entry continues the chain. Raises DataCorruption."""
     if header.previous_hash != previous_hash:
-        raise _broken(where, f"it follows the entry {header.previous_hash}, the log has {previous_hash} before it")
+        raise DataCorruption(
+            f"segment {where} follows the entry {header.previous_hash}, the log has {previous_hash} before it. {_REMEDY}"
+        )
