@@ -13,11 +13,11 @@ from typing import Final, Literal, Protocol
 
 import pyarrow as pa
 
-from catalog.errors import DataCorruption
+from catalog.errors import Conflict, DataCorruption
 
 __all__ = [
     "MARK_PREFIX", "PIPELINES_PROPERTY", "ZERO_MARK", "DataFiles", "Identifier", "Lake", "Mark",
-    "TableLayout", "TableState", "table_label",
+    "StaleFiles", "TableLayout", "TableState", "table_label",
 ]
 
 Identifier = tuple[str, ...]
@@ -99,6 +99,10 @@ class DataFiles:
     handle: object
 
 
+class StaleFiles(Conflict):
+    """The table's schema or spec changed since the data files were written: discard them and write anew on fresh state."""
+
+
 class Lake(Protocol):
     """Tables that rows are appended to, exactly once per log entry."""
 
@@ -128,9 +132,9 @@ class Lake(Protocol):
     def commit(self, state: TableState, files: DataFiles, wal_id: str, mark: Mark, summary: Mapping[str, str]) -> TableState:
         """Append the files and move the log's mark in one commit based exactly on `state`.
 
-        Raises Conflict when the table certainly moved on (files remain and may be committed again on fresh state, unless the
-        schema or spec changed: then InvalidRequest is never raised but Conflict, and the caller writes anew), OutcomeUnknown
-        when the pointer may have moved, NotFound when the table is gone.
+        Raises Conflict when the table certainly moved on (files remain and may be committed again on fresh state), StaleFiles
+        where they cannot because schema or spec changed (the caller discards them and writes anew), OutcomeUnknown when the
+        pointer may have moved, NotFound when the table is gone.
         """
         ...
 

@@ -17,6 +17,7 @@ from typing import Final, Generic, TypeVar
 
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -73,6 +74,10 @@ class MetadataFiles:
     def io(self, location: str, properties: dict[str, str] | None = None) -> FileIO:
         """The FileIO for files near `location`; table properties take part in choosing it."""
         return file_io({**self._properties, **(properties or {})}, location)
+
+    def quick_io(self, location: str, properties: dict[str, str]) -> FileIO:
+        """A FileIO for files that the caller makes durable itself, all at once (`write(files=...)`)."""
+        return PyArrowFileIO() if local_path(location) is not None else self.io(location, properties)
 
     def read(self, location: str) -> TableMetadata:
         """Raises FileNotFoundError, DataCorruption."""
