@@ -18,10 +18,11 @@ import msgspec
 
 __all__ = ["lines", "main"]
 
-WORDS: Final = (
-    "fix add remove update parser reader writer table column schema index lease offset segment query plan cache test docs build "
-    "release merge branch error retry limit stream batch value record partition commit snapshot metadata manifest pointer"
-).split()
+WORDS: Final = [
+    "fix", "add", "remove", "update", "parser", "reader", "writer", "table", "column", "schema", "index", "lease", "offset", "segment",
+    "query", "plan", "cache", "test", "docs", "build", "release", "merge", "branch", "error", "retry", "limit", "stream", "batch",
+    "value", "record", "partition", "commit", "snapshot", "metadata", "manifest", "pointer",
+]
 URL: Final = "https://api.code.example"
 Event = dict[str, object]
 
@@ -73,7 +74,8 @@ def _issue(rng: random.Random) -> Event:
     return {
         "action": rng.choice(("opened", "closed")),
         "issue": {
-            "number": rng.randrange(9000), "title": _text(rng, 7), "body": _text(rng, 40), "user": _user(rng), "comments": rng.randrange(40),
+            "number": rng.randrange(9000), "title": _text(rng, 7), "body": _text(rng, 40), "user": _user(rng),
+            "comments": rng.randrange(40),
             "labels": [{"name": rng.choice(WORDS), "color": f"{rng.getrandbits(24):06x}"} for _ in range(rng.randrange(4))],
             "reactions": {"total": rng.randrange(20), "up": rng.randrange(10), "down": rng.randrange(3)},
         },

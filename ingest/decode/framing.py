@@ -1,0 +1,163 @@
+"""Blocks of whole lines, cut out of a byte stream by ourselves.
+
+No parser decides where a record ends: a line ends at `\\n`, whatever is in it (JSON escapes newlines inside strings). Rules:
+
+* a byte order mark at the very start, `\\r` before `\\n` and white space around a line are not part of the record;
+* a line of white space only is no record and moves no position but the byte offset;
+* a line longer than `line_bytes_max` is one bad record (`line.too_long`), skipped to its newline exactly once;
+* what follows the last newline is a record only where nothing can follow (`at_eof_complete`); until then it is not consumed, so the
+  position moves by whole lines only while a file grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.decode.base import RAW_BYTES_MAX, ByteStream
+
+__all__ = ["BOM", "LineReader", "Lines"]
+
+BOM: Final = b"\xef\xbb\xbf"
+_SPACE: Final = b" \t\r\n"
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Non-blank lines of one block: line i is `data[starts[i]:ends[i]]`, without surrounding white space.
+
+    `base` is the offset of `data[0]` in the stream, `byte_end` the offset after the last newline. `oversize`: the block is the
+    beginning of one line that is too long to be read.
+    """
+
+    data: bytes
+    starts: Offsets
+    ends: Offsets
+    first_record: int
+    base: int
+    byte_end: int
+    oversize: bool = False
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def line(self, index: int) -> bytes:
+        return self.data[self.starts[index] : self.ends[index]]
+
+    def after(self, count: int) -> Lines:
+        """Without the first `count` lines."""
+        return Lines(
+            self.data, self.starts[count:], self.ends[count:], self.first_record + count, self.base, self.byte_end, self.oversize
+        )
+
+
+def split(data: bytes, begin: int, first_record: int, base: int) -> Lines:
+    """The lines of `data[begin:]`; a missing newline at the end counts as one."""
+    view = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(view == 10).astype(np.int64, copy=False)
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    starts = np.empty_like(ends)
+    starts[0] = begin
+    starts[1:] = ends[:-1] + 1
+    ends -= view[np.maximum(ends - 1, starts.clip(max=len(data) - 1))] == 13
+    return _trim(data, view, Lines(data, starts, ends, first_record, base, base + len(data)))
+
+
+def _trim(data: bytes, view: npt.NDArray[np.uint8], lines: Lines) -> Lines:
+    """Drop blank lines and surrounding spaces; only lines with a space or control character at an edge cost Python time."""
+    starts, ends = lines.starts, lines.ends
+    last = len(data) - 1
+    odd = np.flatnonzero((ends <= starts) | (view[starts.clip(max=last)] <= 32) | (view[(ends - 1).clip(min=0)] <= 32))
+    if not len(odd):
+        return lines
+    for i in odd.tolist():
+        text = data[starts[i] : max(ends[i], starts[i])]
+        kept = text.lstrip(_SPACE)
+        starts[i] += len(text) - len(kept)
+        ends[i] = starts[i] + len(kept.rstrip(_SPACE))
+    full = ends > starts
+    return Lines(data, starts[full], ends[full], lines.first_record, lines.base, lines.byte_end)
+
+
+class LineReader:
+    """Reads a stream block by block. `base` is the stream's offset, `first_record` the number of the next line."""
+
+    def __init__(
+        self, stream: ByteStream, *, block_bytes: int, line_bytes_max: int, base: int, first_record: int, at_eof_complete: bool
+    ) -> None:
+        self._stream = stream
+        self._block_bytes = block_bytes
+        self._line_bytes_max = line_bytes_max
+        self._base = base
+        self._record = first_record
+        self._at_eof_complete = at_eof_complete
+
+    def blocks(self, skip: int = 0) -> Iterator[Lines]:
+        """Blocks of at least one record each, without the first `skip` records."""
+        for lines in self._blocks():
+            if skip >= len(lines):
+                skip -= len(lines)
+            elif skip:
+                yield lines.after(skip)
+                skip = 0
+            else:
+                yield lines
+
+    def _blocks(self) -> Iterator[Lines]:
+        tail = bytearray()
+        while chunk := self._stream.read(self._block_bytes):
+            if len(tail) > self._line_bytes_max:
+                rest = yield from self._skip_line(tail, chunk)
+                tail = bytearray(rest)
+                continue
+            cut = chunk.rfind(b"\n") + 1
+            if not cut:
+                tail += chunk
+                continue
+            yield from self._emit(bytes(tail) + chunk[:cut] if tail else chunk[:cut])
+            tail = bytearray(chunk[cut:])
+        if tail and self._at_eof_complete:
+            if len(tail) > self._line_bytes_max:
+                yield self._oversize(bytes(tail[:RAW_BYTES_MAX]), len(tail))
+            else:
+                yield from self._emit(bytes(tail))
+
+    def _emit(self, data: bytes) -> Iterator[Lines]:
+        begin = len(BOM) if self._base == 0 and data.startswith(BOM) else 0
+        lines = split(data, begin, self._record, self._base)
+        self._base += len(data)
+        self._record += len(lines)
+        if len(lines):
+            yield lines
+
+    def _skip_line(self, head: bytearray, chunk: bytes) -> Iterator[Lines]:
+        """Pass over the rest of a line that is too long; returns what follows its newline.
+
+        A generator whose return value is the remainder. Where the stream ends first and may still grow, nothing is consumed.
+        """
+        raw, length = bytes(head[:RAW_BYTES_MAX]), len(head)
+        head.clear()
+        while True:
+            cut = chunk.find(b"\n") + 1
+            length += cut or len(chunk)
+            if cut:
+                yield self._oversize(raw, length)
+                return chunk[cut:]
+            chunk = self._stream.read(self._block_bytes)
+            if not chunk:
+                if self._at_eof_complete:
+                    yield self._oversize(raw, length)
+                return b""
+
+    def _oversize(self, raw: bytes, length: int) -> Lines:
+        end = np.array([len(raw)], np.int64)
+        lines = Lines(raw, np.zeros(1, np.int64), end, self._record, self._base, self._base + length, oversize=True)
+        self._base += length
+        self._record += 1
+        return lines
