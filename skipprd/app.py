@@ -18,8 +18,9 @@ from skipprd.telemetry import Metric, Telemetry
 
 if TYPE_CHECKING:
     from catalog.iceberg.lake import IcebergLake
-
     from catalog.items.sqlite import SqliteItemTable
+    from catalog.items.table import ItemTable
+    from catalog.lake import Identifier
     from flight.engine.api import Engine, EngineSession
     from flight.server import FlightSqlServer
     from ingest.pipeline import IngestPipeline, SourceFactory
@@ -46,6 +47,20 @@ def check_data_dir(path: Path, origin: str, *, create: bool) -> Path:
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise ConfigurationError(f"{name} cannot be written by this user; change its rights or name another (--data-dir)")
     return path
+
+
+class _Reader:
+    """The query side's view of a lake."""
+
+    def __init__(self, lake: IcebergLake) -> None:
+        self._lake = lake
+        self.load = lake.load
+
+    def namespaces(self) -> list[tuple[str, ...]]:
+        return sorted(self._lake.list_namespaces())
+
+    def tables(self, namespace: tuple[str, ...]) -> list[Identifier]:
+        return sorted(self._lake.catalog.rows.tables(namespace))
 
 
 class App:
@@ -80,11 +95,22 @@ class App:
             self._tables[table] = opened
         return self._tables[table]
 
+    def items_to_read(self, table: str) -> ItemTable:
+        """An item table for looking only: an empty one where DATA_DIR has none yet, so that looking makes nothing."""
+        if not (self.config.values.path("data_dir") / STORE_NAME).is_file():
+            from catalog.items.memory import MemoryItemTable
+
+            return MemoryItemTable(table)
+        return self.items(table)
+
     def lake(self, sink: SinkConfig, *, create: bool = False) -> IcebergLake:
         """The tables of a sink's warehouse."""
         from catalog.iceberg.lake import IcebergLake
+        from catalog.iceberg.skippr_catalog import SkipprCatalog
 
-        return IcebergLake(self.items("catalog", create=create), str(sink.warehouse))
+        catalog = SkipprCatalog.over(self.items("catalog", create=create), self.config.values.text("workspace"), str(sink.warehouse))
+        self._stack.callback(catalog.close)
+        return IcebergLake(catalog, memory_bytes_max=self.config.values.count("compaction_memory_bytes"))
 
     def open_pipeline(self, name: str) -> IngestPipeline:
         """The pipeline, its lock taken and its log recovered. Raises ConfigurationError, Conflict, DataCorruption."""
@@ -113,7 +139,7 @@ class App:
         sink = self.config.query_sink()
         data_dir = self.data_dir(create=False)
         scope = Scope(
-            tenant=values.text("tenant"), workspace=values.text("workspace"), lake=self.lake(sink), warehouse=str(sink.warehouse),
+            tenant=values.text("tenant"), workspace=values.text("workspace"), lake=_Reader(self.lake(sink)), warehouse=str(sink.warehouse),
             memory_limit_bytes=values.count("memory_limit"), threads=values.count_or_none("threads") or os.cpu_count() or 1,
             spill_dir=values.path_or_none("spill_dir") or data_dir / "spill",
         )

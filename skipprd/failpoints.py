@@ -25,6 +25,38 @@ from catalog.errors import ConfigurationError
 __all__ = ["ALL", "Action", "install", "parse"]
 
 # BEGIN
+ITEMS_SQLITE_BEFORE_COMMIT: Final = "items.sqlite.before_commit"
+ITEMS_SQLITE_COMMITTED: Final = "items.sqlite.committed"
+LAKE_DATA_SYNCED: Final = "lake.data_synced"
+LAKE_DATA_WRITTEN: Final = "lake.data_written"
+LAKE_MANIFESTS_WRITTEN: Final = "lake.manifests_written"
+LAKE_METADATA_WRITTEN: Final = "lake.metadata_written"
+LAKE_POINTER_MOVED: Final = "lake.pointer_moved"
+LAKE_TABLE_CREATED: Final = "lake.table_created"
+OFFSETS_BEFORE_LOG_BASE: Final = "offsets.before_log_base"
+OFFSETS_BEFORE_PUBLISH: Final = "offsets.before_publish"
+OFFSETS_CHUNK_PUBLISHED: Final = "offsets.chunk_published"
+OFFSETS_LOG_BASE_SET: Final = "offsets.log_base_set"
+OFFSETS_PUBLISHED: Final = "offsets.published"
+RECOVERY_BASED: Final = "recovery.based"
+RECOVERY_CLEANED: Final = "recovery.cleaned"
+RECOVERY_EPOCH_RAISED: Final = "recovery.epoch_raised"
+RECOVERY_PUBLISHED: Final = "recovery.published"
+RECOVERY_SYNCED: Final = "recovery.synced"
+RECOVERY_UNLINKED: Final = "recovery.unlinked"
+WAL_CONTROL_COMMITTED: Final = "wal.control.committed"
+WAL_CONTROL_FSYNCED: Final = "wal.control.fsynced"
+WAL_CONTROL_RENAMED: Final = "wal.control.renamed"
+WAL_CONTROL_WRITTEN: Final = "wal.control.written"
+WAL_RECLAIM_BASED: Final = "wal.reclaim.based"
+WAL_RECLAIM_ROW: Final = "wal.reclaim.row"
+WAL_RECLAIM_SYNCED: Final = "wal.reclaim.synced"
+WAL_RECLAIM_UNLINKED: Final = "wal.reclaim.unlinked"
+WAL_SEGMENT_COMMITTED: Final = "wal.segment.committed"
+WAL_SEGMENT_FSYNCED: Final = "wal.segment.fsynced"
+WAL_SEGMENT_LINKED: Final = "wal.segment.linked"
+WAL_SEGMENT_PUBLISHED: Final = "wal.segment.published"
+WAL_SEGMENT_WRITTEN: Final = "wal.segment.written"
 # END
 
 ALL: Final[frozenset[str]] = frozenset(value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str))

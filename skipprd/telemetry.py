@@ -35,7 +35,7 @@ def exposition(metrics: Iterable[Metric]) -> str:
             seen.add(metric.name)
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
         labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in metric.labels)
-        lines.append(f"{metric.name}{{{labels}}} {metric.value:g}" if labels else f"{metric.name} {_number(metric.value)}")
+        lines.append(f"{metric.name}{{{labels}}} {_number(metric.value)}" if labels else f"{metric.name} {_number(metric.value)}")
     return "\n".join(lines) + "\n"
 
 
