@@ -17,7 +17,7 @@ from catalog.errors import Conflict, DataCorruption
 
 __all__ = [
     "MARK_PREFIX", "PIPELINES_PROPERTY", "ZERO_MARK", "DataFiles", "Identifier", "Lake", "Mark",
-    "StaleFiles", "TableLayout", "TableState", "table_label",
+    "StaleCapture", "StaleFiles", "TableLayout", "TableState", "table_label",
 ]
 
 Identifier = tuple[str, ...]
@@ -101,6 +101,11 @@ class DataFiles:
 
 class StaleFiles(Conflict):
     """The table's schema or spec changed since the data files were written: discard them and write anew on fresh state."""
+
+
+class StaleCapture(Conflict):
+    """A capture of live rows and a table's pointer do not belong together: a mark is below the log's base for an entry that fed the
+    table. Start over with a new capture."""
 
 
 class Lake(Protocol):

@@ -12,14 +12,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from catalog.errors import Conflict
-from catalog.lake import TableState
+from catalog.lake import StaleCapture, TableState
 
 __all__ = ["LiveCapture", "LiveRows", "LiveSource", "StaleCapture"]
-
-
-class StaleCapture(Conflict):
-    """Capture and pointer do not belong together: a mark is below the log's base for a segment that fed the table. Start over."""
 
 
 class LiveRows(Protocol):
