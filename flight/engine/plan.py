@@ -1,0 +1,157 @@
+"""The schema of a statement's rows and of its parameters, without reading a manifest.
+
+A statement is planned on empty stand-ins that have the columns its tables have, so preparing costs two small binds whatever the
+tables' size; the only bind over real manifests is that of the execution. What was found is kept with the template, by the shapes
+of the tables, so a statement seen before costs nothing here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from catalog.errors import Internal
+from flight.engine.duckdb import Connection
+from flight.engine.failures import translate
+from flight.engine.pins import Pin, Pins
+from flight.engine.portable import portable_schema, read_as_text, wrap_as_text
+from flight.engine.resolve import Template
+from flight.engine.types import TypeTexts, empty_select
+
+__all__ = ["Plan", "bind_values", "plan", "scan"]
+
+_PROBES_KEPT: Final = 64
+_RENAMED: Final = re.compile(r"_[0-9]+\Z")
+_UNKNOWN: Final = "UNKNOWN"
+_EXPLAIN_SCHEMA: Final = pa.schema([("explain_key", pa.string()), ("explain_value", pa.string())])
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is promised about a statement. `as_text` marks the columns that a SELECT around it casts to text."""
+
+    schema: pa.Schema
+    parameter_schema: pa.Schema
+    as_text: tuple[bool, ...] = ()
+
+    def final(self, sql: str) -> str:
+        """The text to run."""
+        return wrap_as_text(sql, self.schema.names, self.as_text) if any(self.as_text) else sql
+
+
+def plan(template: Template, pins: Pins, types: TypeTexts, connection: Connection) -> Plan:
+    """The plan for tables of these shapes. Raises InvalidRequest for what DuckDB's binder refuses."""
+    key = pins.shape
+    known = template.probes.get(key)
+    if isinstance(known, Plan):
+        return known
+    try:
+        found = _probe(template, pins, types, connection)
+    except duckdb.Error as error:
+        raise translate(error, rewritten=template.rewritten) from error
+    if len(template.probes) >= _PROBES_KEPT:
+        template.probes.clear()
+    template.probes[key] = found
+    return found
+
+
+def scan(pin: Pin, live_name: str | None) -> str:
+    """What stands after FROM for a pinned table."""
+    location = pin.state.metadata_location.replace("'", "''")
+    at = pin.hole.at
+    travel = "" if at is None else f", {at.option} => {at.value}"
+    table = f"iceberg_scan('{location}'{travel})"
+    return table if live_name is None else f"(SELECT * FROM {table} UNION ALL BY NAME SELECT * FROM {live_name})"
+
+
+def bind_values(template: Template, values: Sequence[object]) -> object:
+    """Parameter values as DuckDB's client takes them."""
+    if template.parameters and not template.parameters[0].isdigit():
+        return dict(zip(template.parameters, values, strict=True))
+    return list(values)
+
+
+def _probe(template: Template, pins: Pins, types: TypeTexts, connection: Connection) -> Plan:
+    sql = template.text(lambda at: _stand_in(pins.pins[at], types, connection))
+    body = sql[len(template.prefix):]
+    parameters = _parameter_types(template, body, connection)
+    parameter_schema = pa.schema(
+        [pa.field(_parameter_name(name), _arrow_type(kind, connection)) for name, kind in zip(template.parameters, parameters, strict=True)]
+    )
+    values = _probe_values(template, body, parameters, connection)
+    schema, as_text = _result(body, values, connection)
+    if template.kind == "explain":
+        return Plan(_EXPLAIN_SCHEMA, parameter_schema)
+    return Plan(schema, parameter_schema, as_text)
+
+
+def _stand_in(pin: Pin, types: TypeTexts, connection: Connection) -> str:
+    if pin.hole.at is not None:
+        return scan(pin, None)  # the columns of an old snapshot: only its metadata knows them
+    text = empty_select(types.columns(pin.state.schema, connection))
+    if pin.live is not None:
+        text += f" UNION ALL BY NAME {empty_select(types.columns(pin.live.schema, connection))}"
+    return f"({text})"
+
+
+def _parameter_types(template: Template, body: str, connection: Connection) -> list[str]:
+    if not template.parameters:
+        return []
+    name = f"skippr_probe_{next(_numbers)}"
+    connection.execute(f"PREPARE {name} AS {body}")
+    try:
+        row = connection.execute("SELECT parameter_types FROM duckdb_prepared_statements() WHERE name = $1", [name]).fetchone()
+    finally:
+        connection.execute(f"DEALLOCATE {name}")
+    if row is None:
+        raise Internal("a prepared statement is not listed")
+    found = [str(kind) for kind in row[0]]
+    # Parameters that only stand in a part the binder leaves out have no type.
+    return [*found, *[_UNKNOWN] * (len(template.parameters) - len(found))][: len(template.parameters)]
+
+
+def _probe_values(template: Template, body: str, kinds: Sequence[str], connection: Connection) -> object:
+    """Values to plan with: NULL where the type is known; else text, as is promised, or NULL where text does not bind."""
+    if not kinds:
+        return None
+    as_text = bind_values(template, ["" if kind == _UNKNOWN else None for kind in kinds])
+    if _UNKNOWN not in kinds:
+        return as_text
+    try:
+        connection.execute(f"DESCRIBE {body}", as_text)
+        return as_text
+    except duckdb.Error:
+        return bind_values(template, [None] * len(kinds))
+
+
+def _result(body: str, values: object, connection: Connection) -> tuple[pa.Schema, tuple[bool, ...]]:
+    nothing = f"SELECT * FROM (\n{body}\n) LIMIT 0"
+    described = connection.execute(nothing, values).description or []
+    names = [str(column[0]) for column in described]
+    as_text = tuple(read_as_text(str(column[1])) for column in described)
+    schema = None if any(as_text) else connection.raw.to_arrow_reader(1).schema
+    if any(_RENAMED.search(name) for name in names):
+        # A subquery renames columns of equal name; DESCRIBE tells what they are called.
+        names = [str(row[0]) for row in connection.execute(f"DESCRIBE {body}", values).fetchall()]
+    if schema is None:
+        schema = connection.execute(f"SELECT * FROM ({wrap_as_text(body, names, as_text)}) LIMIT 0", values).to_arrow_reader(1).schema
+    return portable_schema(schema, names), as_text
+
+
+def _parameter_name(name: str) -> str:
+    return f"${name}"
+
+
+def _arrow_type(kind: str, connection: Connection) -> pa.DataType:
+    if kind == _UNKNOWN:
+        return pa.string()
+    if read_as_text(kind):
+        return pa.string()
+    return portable_schema(connection.execute(f"SELECT NULL::{kind}").to_arrow_reader(1).schema).field(0).type
