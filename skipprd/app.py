@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ingest.settings import BufferSettings, CompactionSettings, FileSourceSettings, StdinSourceSettings
 
 __all__ = ["STORE_NAME", "App", "check_data_dir"]
+
+_log = logging.getLogger(__name__)
 
 STORE_NAME: Final = "skippr.db"
 """The embedded store inside DATA_DIR; its item tables are `offsets` and `catalog`."""
@@ -131,9 +134,8 @@ class App:
 
     def open_engine(self) -> Engine:
         """DuckDB over the warehouse, with the live rows of this DATA_DIR. Raises ConfigurationError."""
-        from ingest.wal.live import DiskLiveSource
-
         from flight.engine.scope import Scope, open_engine
+        from ingest.wal.live import DiskLiveSource
 
         values = self.config.values
         sink = self.config.query_sink()
@@ -167,7 +169,8 @@ class App:
         if bind is None:
             yield
             return
-        with Telemetry(bind, ready, metrics, self.config.values.origin("http_bind")):
+        with Telemetry(bind, ready, metrics, self.config.values.origin("http_bind")) as server:
+            _log.info("health and metrics on http://%s", server.address)
             yield
 
     def _buffer(self) -> BufferSettings:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 
 from catalog.errors import Conflict, InvalidRequest, NotFound, SkipprError, Unavailable
 
 __all__ = ["ask"]
+
+_DRIVER_NOISE: Final = re.compile(r"^[A-Z_]+: (\[FlightSQL\] )?|\.? Detail: Python exception: .*$|\s*\([A-Za-z]+; [A-Za-z]+\)$", re.DOTALL)
 
 
 @contextlib.contextmanager
@@ -31,7 +35,7 @@ def ask(uri: str, sql: str, parameters: Sequence[object], live_wal: str) -> Iter
 
 def _translated(error: Exception, uri: str) -> SkipprError:
     status = getattr(getattr(error, "status_code", None), "name", "")
-    text = f"{uri}: {error}"
+    text = f"{uri}: {_DRIVER_NOISE.sub('', str(error))}"
     match status:
         case "INVALID_ARGUMENT" | "NOT_IMPLEMENTED" | "INVALID_STATE":
             return InvalidRequest(text)

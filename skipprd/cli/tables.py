@@ -13,7 +13,6 @@ from catalog.errors import InvalidRequest
 if TYPE_CHECKING:
     from catalog.iceberg.lake import IcebergLake
     from catalog.lake import Identifier
-    from skipprd.app import App
 
 __all__ = ["arguments", "run"]
 
@@ -74,7 +73,8 @@ def _entry(lake: IcebergLake, identifier: Identifier) -> _Row:
     summary = snapshot.summary if snapshot is not None else None
     return {
         "table": ".".join(identifier), "rows": int(summary["total-records"] or 0) if summary else 0,
-        "files": int(summary["total-data-files"] or 0) if summary else 0, "columns": len(state.schema), "pipelines": sorted(state.pipelines),
+        "files": int(summary["total-data-files"] or 0) if summary else 0, "columns": len(state.schema),
+        "pipelines": sorted(state.pipelines),
     }
 
 
