@@ -261,8 +261,16 @@ class Log:
         with self._state:
             return [entry.header for index, entry in self._entries.items() if after < index <= last]
 
+    def schemas(self, index: int, identifier: Identifier) -> list[pa.Schema]:
+        """Schemas of the table's groups in one entry, without reading rows. Raises Internal for an entry that is not there."""
+        reader = self._reader(index)
+        return [reader.schema(group) for group in reader.groups(identifier)]
+
     def batches(self, index: int, identifier: Identifier) -> Iterator[pa.RecordBatch]:
         """Rows of the table in one entry, in order, straight from the file. Raises Internal for an entry that is not there."""
+        return self._reader(index).batches(identifier)
+
+    def _reader(self, index: int) -> SegmentReader:
         with self._state:
             reader = self._readers.get(index)
             known = index in self._entries
@@ -276,7 +284,7 @@ class Log:
                 self._readers[index] = reader
                 while len(self._readers) > _READERS_MAX:
                     self._readers.popitem(last=False)
-        return reader.batches(identifier)
+        return reader
 
     def feeds(self, identifier: Identifier) -> int:
         """The highest index that fed the table, reclaimed or not; 0 where none did."""
