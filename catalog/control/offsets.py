@@ -204,13 +204,14 @@ class OffsetStore:
         return (LogRow.parse(item) for item in self._items.query(self._pk, LOG_PREFIX))
 
     def require_log(self, wal_id: str) -> None:
-        """Refuse to start on rows that another log published without claims. Raises Fenced naming the first such row.
+        """Refuse to start on rows that another log published. Raises Fenced naming the first such row.
 
-        For recovery, before the source opens: reading on from a foreign log's positions would hide the rows that log lost.
+        For recovery of a pipeline with one log, before the source opens: reading on from a foreign log's positions would hide the
+        rows that log lost. A reset has to cover every row (see `offsets`).
         """
         for row in self._items.query(self._pk, OFFSET_PREFIX):
             stamp = StoredRow.parse(row).stamp
-            if stamp.wal_id is not None and stamp.wal_id != wal_id and stamp.claim == 0:
+            if stamp.wal_id is not None and stamp.wal_id != wal_id:
                 raise Fenced(
                     f"row {row['PK']!r} {row['SK']!r} was published by {stamp}, but this pipeline's data folder holds log {wal_id}: "
                     "the folder of that log was lost, replaced or is on another machine. Put it back, or reset the pipeline's "

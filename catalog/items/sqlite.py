@@ -207,14 +207,17 @@ class SqliteItemTable:
         try:
             with _translated(self._path):
                 yield connection
-            failpoint.hit("items.sqlite.before_commit")
+                failpoint.hit("items.sqlite.before_commit")
             self._commit(connection)
         except BaseException:
             if connection.in_transaction:
                 with suppress(sqlite3.Error):  # the error that brought us here is the one to tell
                     connection.execute("ROLLBACK")
             raise
-        failpoint.hit("items.sqlite.committed")
+        try:
+            failpoint.hit("items.sqlite.committed")
+        except OSError as error:
+            raise OutcomeUnknown(f"{self._path}: no answer to a commit ({error})") from error
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
@@ -343,6 +346,8 @@ def _translated(path: str, *, opening: bool = False) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _translate(error, path, opening=opening) from error
+    except OSError as error:
+        raise Unavailable(f"{path}: {error}; check the disk, then start again") from error
 
 
 def _code(error: sqlite3.Error) -> str:
@@ -372,8 +377,10 @@ def _translate(error: sqlite3.Error, path: str, *, opening: bool = False) -> Ski
 def _inode(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return (0, 0)
+    except OSError as error:
+        raise Unavailable(f"{path}: {error}; check the disk, then start again") from error
     return (status.st_dev, status.st_ino)
 
 

@@ -226,6 +226,14 @@ def test_removed_and_replaced_file_is_noticed(tmp_path: Path) -> None:
     table.close()
 
 
+def test_a_page_of_big_items_is_bounded_in_bytes(tmp_path: Path) -> None:
+    table = SqliteItemTable(tmp_path / "c.db", "offsets")
+    for i in range(6):
+        table.put(item(str(i), x="y" * 390_000), ABSENT)
+    assert len(table._read(lambda connection: table._page(connection, "p", "", False, None))) == 3
+    table.close()
+
+
 def test_use_after_close_is_our_mistake(tmp_path: Path) -> None:
     table = SqliteItemTable(tmp_path / "c.db", "offsets")
     table.close()
@@ -270,6 +278,26 @@ def test_an_error_inside_a_write_leaves_the_table_usable(tmp_path: Path, name: s
         failpoint.install(None)
     assert (table.get("p", "s") is not None) == there
     table.put(item("s"), EXISTS if there else ABSENT)
+    table.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "there"), [("items.sqlite.before_commit", Unavailable, False), ("items.sqlite.committed", OutcomeUnknown, True)]
+)
+def test_a_disk_error_around_a_commit_is_one_of_ours(tmp_path: Path, name: str, kind: type[SkipprError], there: bool) -> None:
+    table = SqliteItemTable(tmp_path / "c.db", "offsets")
+
+    def fail(hit: str) -> None:
+        if hit == name:
+            raise OSError(5, "Input/output error")
+
+    failpoint.install(fail)
+    try:
+        with pytest.raises(kind, match=r"c\.db.*Input/output error"):
+            table.put(item("s"), ABSENT)
+    finally:
+        failpoint.install(None)
+    assert (table.get("p", "s") is not None) == there
     table.close()
 
 

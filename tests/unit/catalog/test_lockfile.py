@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from catalog.control import lockfile
 from catalog.control.lockfile import LOCK_NAME, PipelineLock, read_holder
 from catalog.errors import ConfigurationError, Conflict, Fenced, exit_code
 
 HOLDER = """
 import sys, pathlib, subprocess
+from catalog.control import lockfile
 from catalog.control.lockfile import PipelineLock
 lock = PipelineLock.acquire(pathlib.Path(sys.argv[1]))
 if "child" in sys.argv:
@@ -153,6 +155,22 @@ def test_verify_notices_a_removed_or_replaced_lock_file(tmp_path: Path) -> None:
             second.verify()
             with pytest.raises(Fenced):
                 lock.verify()
+
+
+def test_a_file_removed_between_open_and_lock_is_not_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, removed = lockfile._flock, []
+
+    def remove_first(path: Path, descriptor: int) -> None:
+        if not removed:
+            path.unlink()
+            removed.append(path)
+        real(path, descriptor)
+
+    monkeypatch.setattr(lockfile, "_flock", remove_first)
+    with PipelineLock.acquire(tmp_path) as lock:
+        lock.verify()
+        with pytest.raises(Conflict):
+            PipelineLock.acquire(tmp_path)
 
 
 def test_verify_after_close_is_fenced_and_close_is_idempotent(tmp_path: Path) -> None:

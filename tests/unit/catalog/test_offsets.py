@@ -16,7 +16,7 @@ from catalog.control.checkpoints import CheckpointEnvelope, CheckpointUpdate
 from catalog.control.offsets import EntryRef, LogRow, OffsetPayload, OffsetStore, OffsetUpdate
 from catalog.errors import ConfigurationError, DataCorruption, Fenced, Internal, InvalidRequest, OutcomeUnknown, Unavailable
 from catalog.items.memory import MemoryItemTable
-from catalog.items.table import ABSENT, EXISTS, Item, Put, Update
+from catalog.items.table import ABSENT, EXISTS, Equals, Item, Put, Update
 from catalog.keys import PipelineKey
 from tests.helpers_faults import Fault, FaultyTable
 
@@ -281,6 +281,8 @@ def test_reset_with_the_next_claim_lowers_the_row_and_takes_it_over(store: Offse
     publish(new, entry(1, wal_id="new"), zero, reset=True)
     assert line(store) == 0
     new.require_log("new")
+    with pytest.raises(Fenced):
+        new.require_log("third")
     publish(new, entry(2, wal_id="new"), at(3, claim=1))
     with pytest.raises(Fenced, match="claim"):
         publish(store, entry(8), at(6))
@@ -338,7 +340,37 @@ def test_row_that_names_no_log_is_adopted_when_built_on(store: OffsetStore, tabl
     assert line(store) == 12
 
 
+def test_row_that_names_no_log_already_holds_a_position_it_covers(store: OffsetStore, table: MemoryItemTable) -> None:
+    """The file shrank: the digest of the merge tells a replay, that of the raw payload would not."""
+    table.put(raw_row(OffsetPayload(100, 9, False)), ABSENT)
+    publish(store, entry(1), OffsetUpdate("ns", "a", OffsetPayload(90, 9, False)))
+    assert line(store) == 9
+
+
 # --- rows that cannot be trusted
+
+
+def test_write_is_conditional_on_the_whole_stamp_and_payload(table: MemoryItemTable) -> None:
+    store = store_on(table)
+    publish(store, entry(1), at(1))
+    row = store.read("ns", "a")
+    assert row is not None
+    wanted = {
+        "wal_id": "wal", "wal_epoch": 1, "wal_commit_index": 1, "wal_entry_hash": entry(1).entry_hash, "claim": 0,
+        "payload_sha256": row.payload.sha256(),
+    }
+    faulty = FaultyTable(table)
+    publish(store_on(faulty), entry(2), at(2))
+    ((op,),) = faulty.writes
+    assert op.expect == Equals(wanted)
+
+
+def test_row_under_the_key_of_another_long_name_is_corruption(store: OffsetStore, table: MemoryItemTable) -> None:
+    publish(store, entry(1), at(5, "long/" * 300))
+    (row,) = table.query(str(KEY), "offset#")
+    table.put({**row, "partition_name": "other"}, EXISTS)
+    with pytest.raises(DataCorruption, match="other"):
+        publish(store_on(table), entry(2), at(6, "long/" * 300))
 
 
 @pytest.mark.parametrize(
@@ -407,6 +439,15 @@ def test_old_value_read_back_is_no_proof_and_is_written_again(table: MemoryItemT
     assert faulty.deliver() == [False]
     assert line(store) == 3
     assert store.read_log("wal") == LogRow("wal", 0, 3)
+
+
+def test_new_value_read_back_settles_it_without_another_write(table: MemoryItemTable) -> None:
+    faulty = FaultyTable(table, ["ok", "lost_after"])
+    store = store_on(faulty)
+    publish(store, entry(1), at(1))
+    publish(store, entry(2), at(2))
+    assert len(faulty.writes) == 2
+    assert line(store) == 2
 
 
 def test_no_answer_at_all_is_reported_as_unknown(table: MemoryItemTable) -> None:
