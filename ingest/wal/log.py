@@ -266,8 +266,16 @@ class Log:
         reader = self._reader(index)
         return [reader.schema(group) for group in reader.groups(identifier)]
 
+    def schemas(self, index: int, identifier: Identifier) -> list[pa.Schema]:
+        """Schemas of the table's rows in one entry, without reading rows. Raises as `batches`."""
+        reader = self._reader(index)
+        return [reader.schema(group) for group in reader.groups(identifier)]
+
     def batches(self, index: int, identifier: Identifier) -> Iterator[pa.RecordBatch]:
-        """Rows of the table in one entry, in order, straight from the file. Raises Internal for an entry that is not there."""
+        """Rows of the table in one entry, in order, straight from the file; readable to their end whatever is reclaimed meanwhile.
+
+        Raises Internal for an entry that is not there, DataCorruption, Unavailable.
+        """
         return self._reader(index).batches(identifier)
 
     def _reader(self, index: int) -> SegmentReader:

@@ -17,6 +17,7 @@ from catalog.control.offsets import OffsetPayload, OffsetStore, OffsetUpdate
 from catalog.errors import ConfigurationError, Conflict, DataCorruption, Fenced, Internal, InvalidRequest, OutcomeUnknown, Unavailable
 from catalog.items.memory import MemoryItemTable
 from catalog.keys import PipelineKey
+from ingest.compactor import CompactableLog
 from ingest.wal.disk import LogFolder, read_control, write_control
 from ingest.wal.filesystem import LocalFileSystem
 from ingest.wal.log import Log
@@ -201,9 +202,17 @@ def test_reclaim_keeps_which_table_was_fed_and_removes_the_files(world: World) -
         assert log.append(draft(5, 1)).ref.index == 5
 
 
+def test_the_log_is_what_the_compactor_asks_for(world: World) -> None:
+    with world.open() as log:
+        compactable: CompactableLog = log
+        assert [name for name in dir(CompactableLog) if not name.startswith("_") and not hasattr(compactable, name)] == []
+
+
 def test_batches_stay_readable_while_their_entry_is_reclaimed(world: World) -> None:
     with world.open() as log:
         log.append(draft(0, 3))
+        assert log.schemas(1, TABLE) == [numbers(0, 1).schema]
+        assert log.schemas(1, OTHER) == []
         batches = log.batches(1, TABLE)
         log.reclaim(1)
         assert [b.num_rows for b in batches] == [3]
