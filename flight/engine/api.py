@@ -51,7 +51,7 @@ class Statement(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows; equal to the schema of every RowStream it makes."""
+        """Schema of the rows; equal to the schema of every RowStream it makes, unless `execute` is asked for another."""
         ...
 
     @property
@@ -59,8 +59,18 @@ class Statement(Protocol):
         """One field per parameter in order; utf8 where the type is unknown."""
         ...
 
-    def execute(self, parameters: Sequence[object] = ()) -> RowStream:
-        """Start the statement with one row of parameter values."""
+    def schema_for(self, parameters: Sequence[object]) -> pa.Schema:
+        """Schema of the rows with these values: where a parameter's type is not told by its place, its value decides.
+
+        `SELECT ?` promises text; with 42 it gives int32. Equal to `schema` for a statement without parameters.
+        """
+        ...
+
+    def execute(self, parameters: Sequence[object] = (), *, schema: pa.Schema | None = None) -> RowStream:
+        """Start the statement with one row of parameter values. `schema` None means the statement's own.
+
+        Every RowStream has exactly the schema asked for; values that do not fit it raise InvalidRequest.
+        """
         ...
 
     def close(self) -> None: ...

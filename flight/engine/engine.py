@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from flight.engine.duckdb import Connection, Instance
 from flight.engine.functions import ALLOWED_FUNCTIONS
 from flight.engine.names import Names
 from flight.engine.pins import LiveWal, Pins, take
-from flight.engine.plan import Plan, plan
+from flight.engine.plan import Plan, plan, plan_with
 from flight.engine.portable import portable_schema
 from flight.engine.resolve import Template, analyze
 from flight.engine.scope import Scope
@@ -144,6 +145,11 @@ class DuckEngine:
             self.stubs.refresh(template.listed)
         with self.instance.connection() as connection:
             return plan(template, pins, self.types, connection)
+
+    def plan_with(self, template: Template, pins: Pins, values: Sequence[object]) -> pa.Schema:
+        """The schema the rows have with exactly these parameter values."""
+        with self.instance.connection() as connection:
+            return plan_with(template, pins, values, self.types, connection)
 
     def use_schema(self, connection: Connection, schema: str | None) -> None:
         """Give the connection the session's current schema, as current_schema() and SHOW TABLES see it."""

@@ -7,7 +7,6 @@ of the tables, so a statement seen before costs nothing here.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from catalog.errors import Internal
 from flight.engine.duckdb import Connection
 from flight.engine.failures import translate
 from flight.engine.pins import Pin, Pins
@@ -24,13 +22,11 @@ from flight.engine.portable import portable_schema, read_as_text, wrap_as_text
 from flight.engine.resolve import Template
 from flight.engine.types import TypeTexts, empty_select
 
-__all__ = ["Plan", "bind_values", "plan", "scan"]
+__all__ = ["Plan", "bind_values", "plan", "plan_with", "scan"]
 
 _PROBES_KEPT: Final = 64
 _RENAMED: Final = re.compile(r"_[0-9]+\Z")
-_UNKNOWN: Final = "UNKNOWN"
 _EXPLAIN_SCHEMA: Final = pa.schema([("explain_key", pa.string()), ("explain_value", pa.string())])
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +58,15 @@ def plan(template: Template, pins: Pins, types: TypeTexts, connection: Connectio
     return found
 
 
+def plan_with(template: Template, pins: Pins, values: Sequence[object], types: TypeTexts, connection: Connection) -> pa.Schema:
+    """The schema the rows have with exactly these parameter values. Raises InvalidRequest."""
+    sql = template.text(lambda at: _stand_in(pins.pins[at], types, connection))
+    try:
+        return _result(sql[len(template.prefix):], bind_values(template, values), connection)[0]
+    except duckdb.Error as error:
+        raise translate(error, rewritten=template.rewritten) from error
+
+
 def scan(pin: Pin, live_name: str | None) -> str:
     """What stands after FROM for a pinned table."""
     location = pin.state.metadata_location.replace("'", "''")
@@ -73,19 +78,22 @@ def scan(pin: Pin, live_name: str | None) -> str:
 
 def bind_values(template: Template, values: Sequence[object]) -> object:
     """Parameter values as DuckDB's client takes them."""
-    if template.parameters and not template.parameters[0].isdigit():
-        return dict(zip(template.parameters, values, strict=True))
+    if template.parameters and not template.parameters[0].name.isdigit():
+        return {parameter.name: value for parameter, value in zip(template.parameters, values, strict=True)}
     return list(values)
 
 
 def _probe(template: Template, pins: Pins, types: TypeTexts, connection: Connection) -> Plan:
     sql = template.text(lambda at: _stand_in(pins.pins[at], types, connection))
     body = sql[len(template.prefix):]
-    parameters = _parameter_types(template, body, connection)
+    kinds = _parameter_types(template, pins, types, connection)
     parameter_schema = pa.schema(
-        [pa.field(_parameter_name(name), _arrow_type(kind, connection)) for name, kind in zip(template.parameters, parameters, strict=True)]
+        [
+            pa.field(parameter.name, pa.string() if kind is None else _arrow_type(kind, connection))
+            for parameter, kind in zip(template.parameters, kinds, strict=True)
+        ]
     )
-    values = _probe_values(template, body, parameters, connection)
+    values = _probe_values(template, body, kinds, connection)
     schema, as_text = _result(body, values, connection)
     if template.kind == "explain":
         return Plan(_EXPLAIN_SCHEMA, parameter_schema)
@@ -101,28 +109,28 @@ def _stand_in(pin: Pin, types: TypeTexts, connection: Connection) -> str:
     return f"({text})"
 
 
-def _parameter_types(template: Template, body: str, connection: Connection) -> list[str]:
+def _parameter_types(template: Template, pins: Pins, types: TypeTexts, connection: Connection) -> list[str | None]:
+    """DuckDB type of each parameter, None where its place does not tell."""
     if not template.parameters:
         return []
-    name = f"skippr_probe_{next(_numbers)}"
-    connection.execute(f"PREPARE {name} AS {body}")
-    try:
-        row = connection.execute("SELECT parameter_types FROM duckdb_prepared_statements() WHERE name = $1", [name]).fetchone()
-    finally:
-        connection.execute(f"DEALLOCATE {name}")
-    if row is None:
-        raise Internal("a prepared statement is not listed")
-    found = [str(kind) for kind in row[0]]
-    # Parameters that only stand in a part the binder leaves out have no type.
-    return [*found, *[_UNKNOWN] * (len(template.parameters) - len(found))][: len(template.parameters)]
+    columns: dict[str, set[str]] = {}
+    for pin in pins.pins:
+        for schema in (pin.state.schema, *([pin.live.schema] if pin.live is not None else [])):
+            for name, kind in types.columns(schema, connection):
+                columns.setdefault(name.lower(), set()).add(kind)
+    found: list[str | None] = []
+    for parameter in template.parameters:
+        alike = columns.get(parameter.column or "", set())
+        found.append(next(iter(alike)) if len(alike) == 1 else parameter.type_name)
+    return found
 
 
-def _probe_values(template: Template, body: str, kinds: Sequence[str], connection: Connection) -> object:
+def _probe_values(template: Template, body: str, kinds: Sequence[str | None], connection: Connection) -> object:
     """Values to plan with: NULL where the type is known; else text, as is promised, or NULL where text does not bind."""
     if not kinds:
         return None
-    as_text = bind_values(template, ["" if kind == _UNKNOWN else None for kind in kinds])
-    if _UNKNOWN not in kinds:
+    as_text = bind_values(template, ["" if kind is None else None for kind in kinds])
+    if None not in kinds:
         return as_text
     try:
         connection.execute(f"DESCRIBE {body}", as_text)
@@ -145,13 +153,7 @@ def _result(body: str, values: object, connection: Connection) -> tuple[pa.Schem
     return portable_schema(schema, names), as_text
 
 
-def _parameter_name(name: str) -> str:
-    return f"${name}"
-
-
 def _arrow_type(kind: str, connection: Connection) -> pa.DataType:
-    if kind == _UNKNOWN:
-        return pa.string()
     if read_as_text(kind):
         return pa.string()
     return portable_schema(connection.execute(f"SELECT NULL::{kind}").to_arrow_reader(1).schema).field(0).type

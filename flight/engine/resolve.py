@@ -27,6 +27,7 @@ from flight.engine import guard
 from flight.engine.duckdb import Connection
 from flight.engine.failures import translate
 from flight.engine.lexer import strip_semicolons
+from flight.engine.parameters import Parameter, find_parameters
 from flight.engine.rewrite import Rewriter, Tables, TimeTravel, equal_trees
 
 __all__ = ["Hole", "Template", "analyze"]
@@ -57,7 +58,7 @@ class Template:
     holes: tuple[Hole, ...] = ()
     listed: Listed = "nothing"
     prefix: str = ""
-    parameters: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
     option: guard.SetOption | None = None
     probes: dict[object, object] = field(default_factory=dict, compare=False, hash=False)
     """Schemas found for this template by what filled its holes; filled by the session."""
@@ -95,7 +96,7 @@ def analyze(sql: str, connection: Connection, tables: Tables) -> Template:
         raise InvalidRequest(_EXPRESSION_DEPTH) from None
     return Template(
         sql=sql, kind="explain" if prefix else "select", parts=template.parts, holes=template.holes, listed=template.listed,
-        prefix=prefix, parameters=_parameters(root),
+        prefix=prefix, parameters=find_parameters(root),
     )
 
 
@@ -189,21 +190,3 @@ def _deserialize(root: Node, connection: Connection) -> str:
     if answer is None:
         raise Internal("json_deserialize_sql gave no row")
     return str(answer[0])
-
-
-def _parameters(root: Node) -> tuple[str, ...]:
-    """Names of the parameters: positions as numbers in order, or names sorted as written."""
-    found: set[str] = set()
-    stack: list[object] = [root]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, list):
-            stack.extend(node)
-        elif isinstance(node, dict):
-            if node.get("class") == "PARAMETER":
-                found.add(str(node["identifier"]))
-            stack.extend(value for value in node.values() if isinstance(value, dict | list))
-    if all(name.isdigit() for name in found):
-        highest = max((int(name) for name in found), default=0)
-        return tuple(str(number) for number in range(1, highest + 1))
-    return tuple(sorted(found))

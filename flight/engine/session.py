@@ -121,7 +121,10 @@ class SetStatement:
     def parameter_schema(self) -> pa.Schema:
         return _NO_PARAMETERS
 
-    def execute(self, parameters: Sequence[object] = ()) -> RowStream:
+    def schema_for(self, parameters: Sequence[object]) -> pa.Schema:
+        return _SET_SCHEMA
+
+    def execute(self, parameters: Sequence[object] = (), *, schema: pa.Schema | None = None) -> RowStream:
         """Set it. Raises NotFound for a schema that does not exist, InvalidRequest for a value that does not fit."""
         option = self._template.option
         if option is not None:
@@ -159,24 +162,37 @@ class DuckStatement:
     def parameter_schema(self) -> pa.Schema:
         return self._plan.parameter_schema
 
-    def execute(self, parameters: Sequence[object] = ()) -> RowStream:
+    def schema_for(self, parameters: Sequence[object]) -> pa.Schema:
+        self._check_count(parameters)
+        if not parameters or self._template.kind == "explain":
+            return self._plan.schema
+        pins = self._engine.pin(self._template, self._live)
+        try:
+            return self._engine.plan_with(self._template, pins, parameters)
+        finally:
+            pins.close()
+
+    def execute(self, parameters: Sequence[object] = (), *, schema: pa.Schema | None = None) -> RowStream:
         """Pin the tables now; the rows are those of this moment whenever they are read.
 
         Raises InvalidRequest for the wrong number of values, Conflict where a table's columns changed since the statement was
         prepared so that its result would have another schema.
         """
-        if len(parameters) != len(self._template.parameters):
-            raise InvalidRequest(f"the statement has {len(self._template.parameters)} parameters and {len(parameters)} values were given")
+        self._check_count(parameters)
         if self._template.listed != "nothing":
             self._engine.stubs.refresh(self._template.listed)
         execution = _Execution(self._engine, self._template, self._live, self._plan, parameters, self._session_schema)
         execution.pin()
         return DuckStream(
-            self._engine.instance, self._plan.schema, execution.start, execution.done, rewritten=self._template.rewritten
+            self._engine.instance, self._plan.schema if schema is None else schema, execution.start, execution.done, rewritten=self._template.rewritten
         )
 
     def close(self) -> None:
         """A statement holds nothing between executions."""
+
+    def _check_count(self, parameters: Sequence[object]) -> None:
+        if len(parameters) != len(self._template.parameters):
+            raise InvalidRequest(f"the statement has {len(self._template.parameters)} parameters and {len(parameters)} values were given")
 
 
 class _Execution:
