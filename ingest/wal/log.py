@@ -262,11 +262,6 @@ class Log:
             return [entry.header for index, entry in self._entries.items() if after < index <= last]
 
     def schemas(self, index: int, identifier: Identifier) -> list[pa.Schema]:
-        """Schemas of the table's groups in one entry, without reading rows. Raises Internal for an entry that is not there."""
-        reader = self._reader(index)
-        return [reader.schema(group) for group in reader.groups(identifier)]
-
-    def schemas(self, index: int, identifier: Identifier) -> list[pa.Schema]:
         """Schemas of the table's rows in one entry, without reading rows. Raises as `batches`."""
         reader = self._reader(index)
         return [reader.schema(group) for group in reader.groups(identifier)]
