@@ -13,7 +13,7 @@ from catalog.items.table import TRANSACT_OPS_MAX, Delete, Item, Op, Put, Update,
 
 __all__ = [
     "ITEM_BYTES_MAX", "PK_BYTES_MAX", "SK_BYTES_MAX", "TRANSACT_BYTES_MAX", "applied", "check_item", "check_key", "check_op",
-    "check_transaction", "item_bytes", "op_key", "prefix_end",
+    "check_transaction", "checked", "item_bytes", "op_key", "prefix_end",
 ]
 
 PK_BYTES_MAX: Final = 2048
@@ -36,17 +36,24 @@ def check_key(pk: str, sk: str) -> None:
             _text_bytes(value, name)
 
 
-def check_item(item: Item) -> None:
-    """Raise InvalidRequest where no backend could hold the item: key, types, numbers beyond 64 bits, size."""
+def check_item(item: Item) -> int:
+    """Size of the item in bytes. Raises InvalidRequest where no backend could hold it: key, types, numbers beyond 64 bits, size."""
     check_key(item.get("PK"), item.get("SK"))  # type: ignore[arg-type]  # None and other types are what is refused
     size = item_bytes(item)
     if size > ITEM_BYTES_MAX:
         raise InvalidRequest(f"item {item['PK']!r} {item['SK']!r} has {size} bytes, at most {ITEM_BYTES_MAX} are allowed")
+    return size
 
 
 def item_bytes(attributes: Mapping[str, Value]) -> int:
     """Size as DynamoDB counts it (numbers at their upper bound). Raises InvalidRequest for a value of a foreign type."""
-    return sum(_text_bytes(name, "attribute name") + _value_bytes(name, value) for name, value in attributes.items())
+    size = 0
+    for name, value in attributes.items():
+        if type(value) is str and value.isascii() and name.isascii():  # nearly every attribute of ours
+            size += len(name) + len(value)
+        else:
+            size += _text_bytes(name, "attribute name") + _value_bytes(name, value)
+    return size
 
 
 def op_key(op: Op) -> tuple[str, str]:
@@ -56,16 +63,18 @@ def op_key(op: Op) -> tuple[str, str]:
     return op.pk, op.sk
 
 
-def check_op(op: Op) -> None:
-    """Raise InvalidRequest where the operation could never be applied."""
-    match op:
-        case Put(item):
-            check_item(item)
-        case Update():
-            check_key(op.pk, op.sk)
-            _check_update(op)
-        case Delete(pk, sk):
-            check_key(pk, sk)
+def check_op(op: Op) -> int:
+    """Bytes the operation carries. Raises InvalidRequest where it could never be applied."""
+    if isinstance(op, Put):
+        return check_item(op.item)
+    check_key(op.pk, op.sk)
+    return _check_update(op) if isinstance(op, Update) else 0
+
+
+def checked(op: Op) -> Op:
+    """The operation. Raises InvalidRequest where it could never be applied."""
+    check_op(op)
+    return op
 
 
 def check_transaction(ops: Sequence[Op]) -> None:
@@ -75,12 +84,11 @@ def check_transaction(ops: Sequence[Op]) -> None:
     keys: set[tuple[str, str]] = set()
     size = 0
     for op in ops:
-        check_op(op)
+        size += check_op(op)
         key = op_key(op)
         if key in keys:
             raise InvalidRequest(f"a transaction writes the key {key!r} twice")
         keys.add(key)
-        size += item_bytes(op.item) if isinstance(op, Put) else item_bytes(op.set) if isinstance(op, Update) else 0
     if size > TRANSACT_BYTES_MAX:
         raise InvalidRequest(f"a transaction of {size} bytes is over the limit of {TRANSACT_BYTES_MAX}")
 
@@ -114,17 +122,16 @@ def prefix_end(prefix: str) -> str | None:
     return None
 
 
-def _check_update(update: Update) -> None:
+def _check_update(update: Update) -> int:
     names = [*update.set, *update.add, *update.remove]
     if len(set(names)) != len(names):
         raise InvalidRequest(f"an update of {update.pk!r} {update.sk!r} names an attribute twice: {sorted(names)}")
     if "PK" in names or "SK" in names:
         raise InvalidRequest(f"an update of {update.pk!r} {update.sk!r} cannot change its key")
-    item_bytes(update.set)
-    item_bytes(update.add)
     for name, amount in update.add.items():
         if isinstance(amount, bool) or not isinstance(amount, int):
             raise InvalidRequest(f"cannot add {amount!r} to {name}: it is not a number")
+    return item_bytes(update.set) + item_bytes(update.add)
 
 
 def _value_bytes(name: str, value: Value) -> int:

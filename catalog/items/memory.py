@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
-from catalog.items.checks import applied, check_key, check_op, check_transaction, op_key
+from catalog.items.checks import applied, check_key, check_transaction, checked, op_key
 from catalog.items.table import ConditionFailed, Delete, Expect, Item, Op, Put, Update, Value, holds
 
 __all__ = ["MemoryItemTable"]
@@ -36,14 +36,14 @@ class MemoryItemTable:
         return self._pages(pk, sk_prefix)
 
     def put(self, item: Item, expect: Expect) -> None:
-        self._write((Put(item, expect),))
+        self._write((checked(Put(item, expect)),))
 
     def update(self, update: Update) -> Item:
-        (item,) = self._write((update,))
+        (item,) = self._write((checked(update),))
         return dict(item or {})
 
     def delete(self, pk: str, sk: str, expect: Expect) -> None:
-        self._write((Delete(pk, sk, expect),))
+        self._write((checked(Delete(pk, sk, expect)),))
 
     def transact(self, ops: Sequence[Op]) -> None:
         check_transaction(ops)
@@ -66,8 +66,6 @@ class MemoryItemTable:
             after = keys[-1]
 
     def _write(self, ops: Sequence[Op]) -> list[dict[str, Value] | None]:
-        for op in ops:
-            check_op(op)
         with self._lock:
             before = [self._items.get(op_key(op)) for op in ops]
             failed = [i for i, op in enumerate(ops) if not holds(op.expect, before[i])]

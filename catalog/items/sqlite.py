@@ -27,7 +27,7 @@ from urllib.parse import quote
 
 from catalog import failpoint
 from catalog.errors import ConfigurationError, DataCorruption, Internal, OutcomeUnknown, SkipprError, Unavailable
-from catalog.items.checks import applied, check_key, check_op, check_transaction, op_key, prefix_end
+from catalog.items.checks import applied, check_key, check_transaction, checked, op_key, prefix_end
 from catalog.items.sqlite_codec import decode_item, encode_item
 from catalog.items.table import ConditionFailed, Delete, Expect, Item, Op, Put, Update, Value, holds
 
@@ -95,16 +95,16 @@ class SqliteItemTable:
         return self._pages(pk, sk_prefix)
 
     def put(self, item: Item, expect: Expect) -> None:
-        self._write((Put(item, expect),))
+        self._write((checked(Put(item, expect)),))
 
     def update(self, update: Update) -> Item:
-        (item,) = self._write((update,))
+        (item,) = self._write((checked(update),))
         if item is None:
             raise Internal(f"{self.name}: an update of {update.pk!r} {update.sk!r} left no item")
         return item
 
     def delete(self, pk: str, sk: str, expect: Expect) -> None:
-        self._write((Delete(pk, sk, expect),))
+        self._write((checked(Delete(pk, sk, expect)),))
 
     def transact(self, ops: Sequence[Op]) -> None:
         check_transaction(ops)
@@ -186,8 +186,6 @@ class SqliteItemTable:
         return DataCorruption(f"{self._path} was removed or replaced while it was in use; put it back and start again")
 
     def _write(self, ops: Sequence[Op]) -> list[dict[str, Value] | None]:
-        for op in ops:
-            check_op(op)
         own = self._own()
         with own.write_lock:
             if own.closed:

@@ -25,7 +25,8 @@ __all__ = [
 ]
 
 Value = str | int | bool | bytes | tuple[str, ...]
-"""Attribute types. Lists of strings are tuples in memory. bool and int are distinct types, as in DynamoDB."""
+"""Attribute types. Lists of strings are tuples in memory. bool and int are distinct types, as in DynamoDB; numbers fit 64 bits.
+Keys, items and transactions keep DynamoDB's limits on every backend (`catalog.items.checks`)."""
 
 Item = Mapping[str, Value]
 
