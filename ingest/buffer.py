@@ -12,7 +12,7 @@ import pyarrow as pa
 from catalog.control.checkpoints import CheckpointUpdate
 from catalog.control.offsets import OffsetPayload, OffsetUpdate
 from catalog.lake import Identifier, table_label
-from ingest.deadletter import DeadLetters
+from ingest.deadletter import DEAD_LETTER_SCHEMA, DeadLetters
 from ingest.settings import BufferSettings
 from ingest.sources.base import BadRecord, Partition
 from ingest.wal.header import GroupKind, SegmentDraft
@@ -80,11 +80,16 @@ class Buffer:
         """Whether a segment of this and `more_bytes` would not pass the largest size."""
         return self.empty or self.size_bytes + more_bytes <= self.settings.segment_bytes_max
 
-    def add_rows(self, identifier: Identifier, rows: pa.Table, schema: pa.Schema) -> None:
-        """Rows of one table; `schema` is what the table has to have before they may be logged."""
-        self._schemas[identifier] = schema
+    @property
+    def tables(self) -> list[Identifier]:
+        """The tables that rows inside belong to (dead letters apart)."""
+        return list(self._tables)
+
+    def add_rows(self, identifier: Identifier, rows: pa.Table) -> None:
+        """Rows of one table, after all earlier ones of it: their schema holds at least what those had."""
         if rows.num_rows:
             self._tables.setdefault(identifier, []).append(rows)
+            self._schemas[identifier] = rows.schema
             self.landed[table_label(identifier)] += rows.num_rows
             self.rows_bytes += rows.nbytes
 
@@ -105,7 +110,7 @@ class Buffer:
             groups += [(identifier, "rows", batches) for batches in _by_schema(tables)]
         if len(self.dead):
             groups.append((self.dead_letter_identifier, "dead_letter", self.dead.table().combine_chunks().to_batches()))
-            self._schemas[self.dead_letter_identifier] = self.dead.table().schema
+            self._schemas[self.dead_letter_identifier] = DEAD_LETTER_SCHEMA
         offsets = [OffsetUpdate(namespace, name, payload) for (namespace, name), payload in self._offsets.items()]
         return Sealed(
             draft=SegmentDraft(groups, offsets, tuple(self._checkpoints.values())),

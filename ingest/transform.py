@@ -19,11 +19,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.lake import TableLayout
 from ingest.deadletter import DEAD_LETTER_PREFIX
-from ingest.settings import TransformSettings
 
-__all__ = ["column_at", "convert_times", "layout_of", "table_name", "table_values"]
+__all__ = ["column_at", "convert_times", "has_path", "table_name", "table_values"]
 
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]")
 _NAME_BYTES_MAX: Final = 200
@@ -65,14 +63,6 @@ def _unescape(match: re.Match[str]) -> str:
     return bytes.fromhex(match.group().replace("~", "")).decode(errors="surrogatepass")
 
 
-def layout_of(settings: TransformSettings) -> TableLayout:
-    """How new tables are partitioned and sorted."""
-    return TableLayout(
-        partition_fields=settings.partition_fields, time_fields=settings.time_fields, time_unit=settings.time_unit,
-        order_fields=settings.order_fields,
-    )
-
-
 def column_at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
     """The column `path`: by its whole name, else by walking structs at the dots; None where there is none."""
     if path in table.column_names:
@@ -96,6 +86,11 @@ def _struct_at(column: pa.ChunkedArray, path: str) -> pa.ChunkedArray | None:
     if not dot or head not in names or not pa.types.is_struct(column.type.field(names.index(head)).type):
         return None
     return _struct_at(pc.struct_field(column, [names.index(head)]), rest)
+
+
+def has_path(schema: pa.Schema, path: str) -> bool:
+    """Whether `column_at` would find a column."""
+    return column_at(schema.empty_table(), path) is not None
 
 
 def convert_times(table: pa.Table, paths: Sequence[str]) -> tuple[pa.Table, pa.ChunkedArray | None]:

@@ -195,7 +195,7 @@ class FileReader:
             seek_byte = self._known.position.seek_byte if self._known.position is not None else 0
             stream = self._stream = open_decoder(
                 file, name=os.path.basename(self._seen.path), uri=self._partition.uri, settings=self._source.settings.decode,
-                start_record=self._known.payload.line, start_byte=seek_byte, at_eof_complete=self._complete,
+                start_record=self._known.payload.line, start_byte=seek_byte or None, at_eof_complete=self._complete,
             )
             if not stream.appendable and not self._source.stands_still(self._base, self._seen):
                 return

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import select
 import sys
@@ -17,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 from catalog.control.checkpoints import CheckpointEnvelope, CheckpointRow, CheckpointUpdate
 from catalog.control.offsets import OffsetPayload, OffsetStore
@@ -41,10 +42,11 @@ _GATHER_S: Final = 0.05
 _WAIT_S: Final = 0.1
 
 
-class _Bytes:
+class _Bytes(io.RawIOBase):
     """Standard input as blocks: short when the stream pauses, b"" at its end. `interrupt` from any thread ends a read with Stopped."""
 
     def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
         self._stream = stream
         self._descriptor: int | None = None
         with contextlib.suppress(OSError, AttributeError, ValueError):
@@ -52,6 +54,14 @@ class _Bytes:
         self.interrupted = False
         self._pushed = b""
         self.consumed = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self.read(len(buffer))
+        buffer[:len(data)] = data
+        return len(data)
 
     def peek(self, size: int) -> bytes:
         """The first bytes, which `read` will give again."""
@@ -183,8 +193,8 @@ class _StdinReader:
 
     def units(self) -> Iterator[SourceUnit]:
         stream = self._stream = open_decoder(
-            self._bytes, name="", uri=self._partition.uri, settings=self._settings.decode, start_record=self._partition.position.line,
-            start_byte=0, at_eof_complete=True,
+            cast(BinaryIO, self._bytes), name="", uri=self._partition.uri, settings=self._settings.decode,
+            start_record=self._partition.position.line, at_eof_complete=True,
         )
         line = self._partition.position.line
         for raw in stream.units():

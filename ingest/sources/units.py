@@ -30,6 +30,11 @@ class SourceUnit:
         return self.end.line if self.raw_unit is None else self.raw_unit.first_record
 
     @property
+    def records(self) -> int:
+        """How many records the unit holds."""
+        return 0 if self.raw_unit is None else self.raw_unit.records
+
+    @property
     def size_bytes(self) -> int:
         return 0 if self.raw_unit is None else self.raw_unit.size_bytes
 
