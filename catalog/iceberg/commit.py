@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError, ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile
@@ -85,9 +85,7 @@ class MetadataFiles:
         if metadata is None:
             try:
                 metadata = FromInputFile.table_metadata(self.io(location).new_input(location))
-            except FileNotFoundError:
-                raise
-            except ValueError as error:
+            except (ValueError, ValidationError) as error:
                 raise DataCorruption(f"the table metadata file {location} cannot be read: {error}") from error
             self._parsed.put(location, metadata)
         return metadata
@@ -175,8 +173,6 @@ class Committer:
         ) from reason
 
     def _read_row(self, identifier: Identifier) -> Pointer | None:
-        from pyiceberg.exceptions import NoSuchTableError
-
         try:
             return self._rows.pointer(identifier)
         except (NoSuchTableError, Unavailable):
