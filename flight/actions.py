@@ -12,7 +12,7 @@ from catalog.errors import InvalidRequest, NotFound, SkipprError, Unsupported
 from flight.protocol import messages as m
 from flight.protocol.wire import decode, encode
 from flight.sessions import Session, Sessions
-from flight.statements import HANDLE_BYTES
+from flight.statements import split_ticket
 from flight.streams import Streams
 
 __all__ = ["ALLOWED_WHILE_STOPPING", "Actions", "Caller", "check_transaction"]
@@ -94,7 +94,7 @@ class Actions:
         return []
 
     def _begin_transaction(self, body: bytes, caller: Caller) -> list[bytes]:
-        return [m.wrap(m.ActionBeginTransactionResult(_TRANSACTION + secrets.token_bytes(HANDLE_BYTES)))]
+        return [m.wrap(m.ActionBeginTransactionResult(_TRANSACTION + secrets.token_bytes(16)))]
 
     def _end_transaction(self, body: bytes, caller: Caller) -> list[bytes]:
         request = m.unwrap(m.ActionEndTransactionRequest, body)
@@ -122,7 +122,7 @@ class Actions:
             if not isinstance(command, m.TicketStatementQuery):
                 return _NOT_CANCELLABLE
             cancelled += self._streams.cancel(command.statement_handle)
-            cancelled += self._sessions.discard_ticket(command.statement_handle[:HANDLE_BYTES])
+            cancelled += self._sessions.discard_ticket(split_ticket(command.statement_handle)[0])
         if not cancelled:
             raise NotFound("nothing to cancel: the query of this FlightInfo does not run")
         return _CANCELLED

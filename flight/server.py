@@ -29,7 +29,7 @@ from flight.metadata import Metadata, Rows
 from flight.protocol import messages as m
 from flight.protocol.wire import Message, encode
 from flight.sessions import COOKIE, Limits, Session, Sessions, session_cookie
-from flight.statements import HANDLE_BYTES, Prepared
+from flight.statements import Prepared, split_ticket
 from flight.status import guarded, to_flight
 from flight.streams import Streams, slices
 
@@ -125,7 +125,10 @@ class _Service(fl.FlightServerBase):  # type: ignore[misc]
             prepared = self._prepared(command, context)
             if prepared is None:
                 raise _not_a_query(command)
-            schema, ticket = prepared.schema, m.wrap(m.TicketStatementQuery(prepared.ticket()))
+            if prepared.statement.immediate:
+                prepared.statement.execute().close()
+            number = prepared.binding_number()
+            schema, ticket = prepared.bound(number).schema, m.wrap(m.TicketStatementQuery(prepared.ticket(number)))
         return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])], -1, -1)
 
     @guarded
@@ -147,18 +150,18 @@ class _Service(fl.FlightServerBase):  # type: ignore[misc]
         self._check_open()
         command = m.parse_command(ticket.ticket)
         if isinstance(command, m.TicketStatementQuery):
-            handle = command.statement_handle
-            prepared = self._sessions.statement(handle[:HANDLE_BYTES])
-            binding = int.from_bytes(handle[HANDLE_BYTES:], "little")
-            return self._streams.open(context, prepared, handle, binding)
+            handle, number = split_ticket(command.statement_handle)
+            prepared = self._sessions.statement(handle)
+            if prepared.statement.immediate:  # executed when its ticket was made
+                return fl.RecordBatchStream(prepared.schema.empty_table())
+            return self._streams.open(context, prepared, number)
         if self._metadata.schema(command) is not None:
             rows = self._metadata.rows(command)
             return fl.GeneratorStream(rows.schema, _sliced(rows, self._limits.batch_bytes))
-        prepared_now = self._prepared(command, context)
-        if prepared_now is None:
+        direct = self._prepared(command, context)
+        if direct is None:
             raise _not_a_query(command)
-        handle = prepared_now.ticket()
-        return self._streams.open(context, prepared_now, handle, int.from_bytes(handle[HANDLE_BYTES:], "little"))
+        return self._streams.open(context, direct, direct.binding_number())
 
     @guarded
     def do_put(self, context: Any, descriptor: fl.FlightDescriptor, reader: Any, writer: Any) -> None:

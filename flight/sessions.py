@@ -84,9 +84,9 @@ class Session:
                 self.state.set_option(name, value)
 
     def _use(self, engines: Sequence[Engine], catalog: str) -> None:
-        if catalog == self.engine.catalog:
+        if catalog.lower() == self.engine.catalog.lower():
             return
-        engine = next((engine for engine in engines if engine.catalog == catalog), None)
+        engine = next((engine for engine in engines if engine.catalog.lower() == catalog.lower()), None)
         if engine is None:
             known = ", ".join(repr(engine.catalog) for engine in engines)
             raise NotFound(f"no catalog {catalog!r}; there are {known}")

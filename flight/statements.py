@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -17,11 +17,18 @@ from flight.protocol.types import describe_columns
 if TYPE_CHECKING:
     from flight.sessions import Session
 
-__all__ = ["HANDLE_BYTES", "Prepared"]
+__all__ = ["HANDLE_BYTES", "Binding", "Prepared", "split_ticket"]
 
 HANDLE_BYTES: Final = 16
 _KEPT_BINDINGS: Final = 4
 Row = tuple[object, ...]
+
+
+class Binding(NamedTuple):
+    """Parameter rows, and the schema of the rows they give."""
+
+    batches: Sequence[pa.RecordBatch]
+    schema: pa.Schema
 
 
 class Prepared:
@@ -38,10 +45,10 @@ class Prepared:
         self.statement: Final = statement
         self.one_shot: Final = one_shot
         self.created_s: Final = now_s
-        #: Schema of the rows with the metadata of Flight SQL on each column.
+        #: Schema of the rows with the metadata of Flight SQL on each column, before any parameter is known.
         self.schema: Final[pa.Schema] = describe_columns(statement.schema)
         self._lock = threading.Lock()
-        self._bindings: OrderedDict[int, Sequence[pa.RecordBatch]] = OrderedDict()
+        self._bindings: OrderedDict[int, Binding] = OrderedDict()
         self._bound = 0
         self._users = 0
         self._closed = False
@@ -51,35 +58,51 @@ class Prepared:
         return len(self.statement.parameter_schema)
 
     def bind(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
-        """Replace the parameters: the statement runs once per row. Raises InvalidRequest for another number of columns."""
+        """Replace the parameters: the statement runs once per row, all with the schema that the first row gives.
+
+        Raises InvalidRequest for another number of columns, and what planning with the values raises.
+        """
         if len(schema) != self.parameter_count:
             raise InvalidRequest(f"the statement has {self.parameter_count} parameters and {len(schema)} were bound")
+        first = next(_python_rows(batches), None)
+        described = self.schema if first is None else describe_columns(self.statement.schema_for(first))
         with self._lock:
             self._bound += 1
-            self._bindings[self._bound] = batches
+            self._bindings[self._bound] = Binding(batches, described)
             while len(self._bindings) > _KEPT_BINDINGS:
                 self._bindings.popitem(last=False)
 
-    def ticket(self) -> bytes:
-        """Statement handle of a ticket for the rows under the present binding. Raises InvalidRequest without one."""
+    def binding_number(self) -> int:
+        """Number of the present binding, 0 for none. Raises InvalidRequest where there are parameters and none was bound."""
         with self._lock:
             bound = self._bound
         if not bound and self.parameter_count:
             raise InvalidRequest(f"the statement has {self.parameter_count} parameters and none was bound")
-        return self.handle + bound.to_bytes(4, "little")
+        return bound
 
-    def rows(self, binding: int) -> Iterator[Row]:
-        """Parameter rows of a binding; one empty row for a statement without parameters.
+    def ticket(self, number: int) -> bytes:
+        """Statement handle of a ticket for the rows under a binding."""
+        return self.handle + number.to_bytes(4, "little")
 
-        Raises NotFound where the binding is no longer kept, InvalidRequest for a value Python cannot hold.
+    def bound(self, number: int) -> Binding:
+        """A binding; without parameters one that runs the statement once.
+
+        Raises NotFound where the binding is no longer kept.
         """
         if not self.parameter_count:
-            return iter(((),))
+            return Binding((), self.schema)
         with self._lock:
-            batches = self._bindings.get(binding)
-        if batches is None:
+            binding = self._bindings.get(number)
+        if binding is None:
             raise NotFound("the parameters of this ticket were replaced by later ones; execute the statement again")
-        return _python_rows(batches)
+        return binding
+
+    def rows(self, binding: Binding) -> Iterator[Row]:
+        """Parameter rows of a binding; one empty row for a statement without parameters.
+
+        Raises InvalidRequest for a value Python cannot hold.
+        """
+        return _python_rows(binding.batches) if self.parameter_count else iter(((),))
 
     def acquire(self) -> None:
         """A stream starts; the engine's statement stays open until it ends."""
@@ -111,3 +134,8 @@ def _python_rows(batches: Sequence[pa.RecordBatch]) -> Iterator[Row]:
         except (ValueError, OverflowError) as error:
             raise InvalidRequest(f"a parameter cannot be read: {error}") from error
         yield from zip(*columns, strict=True)
+
+
+def split_ticket(ticket: bytes) -> tuple[bytes, int]:
+    """(handle, binding number) of a ticket's statement handle."""
+    return ticket[:HANDLE_BYTES], int.from_bytes(ticket[HANDLE_BYTES:HANDLE_BYTES + 4], "little")

@@ -22,7 +22,7 @@ import pyarrow.flight as fl
 from catalog.errors import Internal, Unavailable
 from flight.engine.api import RowStream
 from flight.sessions import Limits, Session, Sessions
-from flight.statements import Prepared
+from flight.statements import Binding, Prepared
 from flight.status import QUERY_CANCELLED, to_flight
 
 __all__ = ["POLL_S", "CancelWatcher", "Run", "Streams", "slices"]
@@ -156,12 +156,13 @@ class Streams:
         self._runs: set[Run] = set()
         self._watcher = CancelWatcher()
 
-    def open(self, context: Context, prepared: Prepared, ticket: bytes, binding: int) -> fl.FlightDataStream:
-        """The rows of a statement for pyarrow to pull; the engine starts at the first pull."""
-        return fl.GeneratorStream(prepared.schema, self._rows(context, prepared, ticket, binding))
+    def open(self, context: Context, prepared: Prepared, number: int) -> fl.FlightDataStream:
+        """The rows of a statement under a binding for pyarrow to pull; the engine starts at the first pull. Raises NotFound."""
+        binding = prepared.bound(number)
+        run = Run(prepared.ticket(number), prepared.session)
+        return fl.GeneratorStream(binding.schema, self._rows(run, context, prepared, binding))
 
-    def _rows(self, context: Context, prepared: Prepared, ticket: bytes, binding: int) -> Iterator[pa.RecordBatch]:
-        run = Run(ticket, prepared.session)
+    def _rows(self, run: Run, context: Context, prepared: Prepared, binding: Binding) -> Iterator[pa.RecordBatch]:
         try:
             self._sessions.use(prepared)
         except Exception as error:  # noqa: BLE001  the boundary: it leaves as a status
@@ -170,7 +171,7 @@ class Streams:
             self._start(run)
             self._watcher.add(run, context)
             for parameters in prepared.rows(binding):
-                yield from self._execute(run, prepared, parameters)
+                yield from self._execute(run, prepared, parameters, binding.schema)
         except Exception as error:  # noqa: BLE001  the boundary: it leaves as a status
             if run.cancelled:
                 raise fl.FlightCancelledError(QUERY_CANCELLED) from None
@@ -179,11 +180,11 @@ class Streams:
             self._watcher.remove(run)
             self._end(run, prepared)
 
-    def _execute(self, run: Run, prepared: Prepared, parameters: tuple[object, ...]) -> Iterator[pa.RecordBatch]:
-        stream = prepared.statement.execute(parameters)
+    def _execute(self, run: Run, prepared: Prepared, parameters: tuple[object, ...], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        stream = prepared.statement.execute(parameters, schema=schema)
         run.attach(stream)
-        if not stream.schema.equals(prepared.schema):
-            raise Internal(f"the statement was planned with the schema {prepared.schema} and returned {stream.schema}")
+        if not stream.schema.equals(schema):
+            raise Internal(f"the statement was planned with the schema {schema} and returned {stream.schema}")
         limit_bytes = self._limits.batch_bytes
         for batch in stream:
             yield from slices(batch, limit_bytes)

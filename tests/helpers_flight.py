@@ -13,6 +13,7 @@ from flight.engine.api import TableEntry
 
 ONE = pa.schema([pa.field("answer", pa.int32())])
 NUMBERS = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string())])
+DONE = pa.schema([pa.field("Success", pa.bool_())])
 ECHO = pa.schema([pa.field("number", pa.int64()), pa.field("text", pa.string())])
 
 
@@ -56,14 +57,24 @@ class FakeStatement:
         self.sql = sql
         self._engine = engine
         self._word, *self._args = sql.split()
-        self.schema = {"SELECT": ONE, "ECHO": ECHO}.get(self._word, NUMBERS)
+        self.schema = {"SELECT": ONE, "ECHO": ECHO, "USE": DONE}.get(self._word, NUMBERS)
+        self.immediate = self._word == "USE"
         count = 2 if self._word == "ECHO" else 0
         self.parameter_schema = pa.schema([pa.field(f"p{i}", (pa.int64(), pa.string())[i]) for i in range(count)])
         engine.open_statements += 1
 
-    def execute(self, parameters: Sequence[object] = ()) -> FakeStream:
+    def schema_for(self, parameters: Sequence[object]) -> pa.Schema:
+        """ECHO gives back the type of its number."""
+        if self._word != "ECHO":
+            return self.schema
+        number = pa.float64() if isinstance(parameters[0], float) else pa.int64()
+        return pa.schema([ECHO.field("number").with_type(number), ECHO.field("text")])
+
+    def execute(self, parameters: Sequence[object] = (), *, schema: pa.Schema | None = None) -> FakeStream:
+        if self.immediate:
+            self._engine.used.append(self._args[0])
         make = getattr(self, "_" + self._word.lower())
-        stream = FakeStream(self.schema, self._engine, iter(()))
+        stream = FakeStream(self.schema if schema is None else schema, self._engine, iter(()))
         stream._batches = make(stream, parameters)
         return stream
 
@@ -71,7 +82,11 @@ class FakeStatement:
         yield pa.RecordBatch.from_arrays([pa.array([42], pa.int32())], schema=ONE)
 
     def _echo(self, stream: FakeStream, parameters: Sequence[object]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_arrays([pa.array([v], f.type) for v, f in zip(parameters, ECHO, strict=True)], schema=ECHO)
+        columns = [pa.array([v], f.type) for v, f in zip(parameters, stream.schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=stream.schema)
+
+    def _use(self, stream: FakeStream, parameters: Sequence[object]) -> Iterator[pa.RecordBatch]:
+        raise AssertionError("the effect of USE comes with execute, not with its rows")
 
     def _rows(self, stream: FakeStream, parameters: Sequence[object]) -> Iterator[pa.RecordBatch]:
         """ROWS rows-per-batch batches text-bytes"""
@@ -133,7 +148,7 @@ class FakeSession:
     def prepare(self, sql: str) -> FakeStatement:
         if sql.startswith("BUG"):
             raise ZeroDivisionError("secret /home path")
-        if sql.split()[0] not in ("SELECT", "ECHO", "ROWS", "SKEW", "BLOCK", "BREAK"):
+        if sql.split()[0] not in ("SELECT", "ECHO", "ROWS", "SKEW", "BLOCK", "BREAK", "USE"):
             raise InvalidRequest(f"Parser Error: syntax error at or near {sql.split()[0]!r}")
         return FakeStatement(self._engine, sql)
 
@@ -147,6 +162,7 @@ class FakeEngine:
     def __init__(self, catalog: str = "lake", broken: str | None = None) -> None:
         self.catalog = catalog
         self.broken = broken
+        self.used: list[str] = []
         self.open_sessions = self.open_statements = self.open_streams = self.batches_made = 0
         self.blocked, self.interrupted = threading.Event(), threading.Event()
 

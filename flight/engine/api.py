@@ -59,6 +59,12 @@ class Statement(Protocol):
         """One field per parameter in order; utf8 where the type is unknown."""
         ...
 
+    @property
+    def immediate(self) -> bool:
+        """True for SET, USE and RESET: what counts is its effect on the session, so it is executed once, when a client asks for
+        it, and not when its (empty) result is fetched."""
+        ...
+
     def schema_for(self, parameters: Sequence[object]) -> pa.Schema:
         """Schema of the rows with these values: where a parameter's type is not told by its place, its value decides.
 

@@ -118,6 +118,10 @@ class SetStatement:
         return _SET_SCHEMA
 
     @property
+    def immediate(self) -> bool:
+        return True
+
+    @property
     def parameter_schema(self) -> pa.Schema:
         return _NO_PARAMETERS
 
@@ -159,6 +163,10 @@ class DuckStatement:
         return self._plan.schema
 
     @property
+    def immediate(self) -> bool:
+        return False
+
+    @property
     def parameter_schema(self) -> pa.Schema:
         return self._plan.parameter_schema
 
@@ -183,9 +191,8 @@ class DuckStatement:
             self._engine.stubs.refresh(self._template.listed)
         execution = _Execution(self._engine, self._template, self._live, self._plan, parameters, self._session_schema)
         execution.pin()
-        return DuckStream(
-            self._engine.instance, self._plan.schema if schema is None else schema, execution.start, execution.done, rewritten=self._template.rewritten
-        )
+        promised = self._plan.schema if schema is None else schema
+        return DuckStream(self._engine.instance, promised, execution.start, execution.done, rewritten=self._template.rewritten)
 
     def close(self) -> None:
         """A statement holds nothing between executions."""

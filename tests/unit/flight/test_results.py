@@ -50,11 +50,11 @@ def test_sql_info_of_some_codes() -> None:
     (schemas.TABLES_WITH_SCHEMA, "catalog_name db_schema_name table_name! table_type! table_schema!"),
     (schemas.TABLE_TYPES, "table_type!"),
     (schemas.PRIMARY_KEYS, "catalog_name db_schema_name table_name! column_name! key_name key_sequence!"),
-    (schemas.FOREIGN_KEYS, "pk_catalog_name pk_db_schema_name pk_table_name! pk_column_name! fk_catalog_name fk_db_schema_name "
-                           "fk_table_name! fk_column_name! key_sequence! fk_key_name pk_key_name update_rule! delete_rule!"),
-    (schemas.XDBC_TYPE_INFO, "type_name! data_type! column_size literal_prefix literal_suffix create_params nullable! "
+    (schemas.FOREIGN_KEYS, ("pk_catalog_name pk_db_schema_name pk_table_name! pk_column_name! fk_catalog_name fk_db_schema_name "
+                           "fk_table_name! fk_column_name! key_sequence! fk_key_name pk_key_name update_rule! delete_rule!")),
+    (schemas.XDBC_TYPE_INFO, ("type_name! data_type! column_size literal_prefix literal_suffix create_params nullable! "
                              "case_sensitive! searchable! unsigned_attribute fixed_prec_scale! auto_increment local_type_name "
-                             "minimum_scale maximum_scale sql_data_type! datetime_subcode num_prec_radix interval_precision"),
+                             "minimum_scale maximum_scale sql_data_type! datetime_subcode num_prec_radix interval_precision")),
     (schemas.SQL_INFO, "info_name! value!"),
 ])
 def test_names_and_nullability(schema: pa.Schema, text: str) -> None:
@@ -64,7 +64,8 @@ def test_names_and_nullability(schema: pa.Schema, text: str) -> None:
 @pytest.mark.parametrize(("kind", "name"), [
     (pa.int64(), "BIGINT"), (pa.string(), "VARCHAR"), (pa.large_string(), "VARCHAR"), (pa.decimal128(10, 2), "DECIMAL"),
     (pa.timestamp("us"), "TIMESTAMP"), (pa.timestamp("us", "UTC"), "TIMESTAMP WITH TIME ZONE"), (pa.time64("us"), "TIME"),
-    (pa.list_(pa.int32()), "INTEGER[]"), (pa.list_(pa.int32(), 3), "INTEGER[3]"), (pa.map_(pa.string(), pa.int64()), "MAP(VARCHAR, BIGINT)"),
+    (pa.list_(pa.int32()), "INTEGER[]"), (pa.list_(pa.int32(), 3), "INTEGER[3]"),
+    (pa.map_(pa.string(), pa.int64()), "MAP(VARCHAR, BIGINT)"),
     (pa.struct([("a b", pa.decimal128(5, 1)), ("c", pa.list_(pa.date32()))]), 'STRUCT("a b" DECIMAL(5,1), c DATE[])'),
     (pa.dictionary(pa.int8(), pa.string()), "VARCHAR"), (pa.uuid(), "UUID"), (pa.binary(16), "BLOB"), (pa.null(), "NULL"),
     (pa.month_day_nano_interval(), "INTERVAL"), (pa.duration("us"), "INTERVAL"), (pa.bool_(), "BOOLEAN"),

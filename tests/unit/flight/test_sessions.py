@@ -8,6 +8,7 @@ import pytest
 from catalog.clock import ManualClock
 from catalog.errors import InvalidRequest, NotFound, Unavailable
 from flight.sessions import COOKIE, Limits, Sessions, session_cookie
+from flight.statements import split_ticket
 from tests.helpers_flight import FakeEngine
 
 LIMITS = Limits(max_sessions=2, max_statements_per_session=2, session_idle_s=100, ticket_idle_s=10)
@@ -162,16 +163,26 @@ def test_bindings() -> None:
     sessions = Sessions([FakeEngine()], ManualClock(), LIMITS)
     prepared = sessions.prepare(sessions.get(None, "a"), "ECHO ? ?")
     with pytest.raises(InvalidRequest, match="2 parameters and none was bound"):
-        prepared.ticket()
+        prepared.binding_number()
     with pytest.raises(InvalidRequest, match="2 parameters and 1 were bound"):
         prepared.bind(pa.schema([("a", pa.int64())]), [])
-    batch = pa.record_batch([pa.array([1, 2]), pa.array(["a", "b"])], ["same", "same"])
+    batch = pa.record_batch([pa.array([1.5, 2.5]), pa.array(["a", "b"])], ["same", "same"])
     prepared.bind(batch.schema, [batch])
-    first = int.from_bytes(prepared.ticket()[16:], "little")
-    assert list(prepared.rows(first)) == [(1, "a"), (2, "b")]
+    handle, first = split_ticket(prepared.ticket(prepared.binding_number()))
+    assert handle == prepared.handle
+    assert list(prepared.rows(prepared.bound(first))) == [(1.5, "a"), (2.5, "b")]
+    assert prepared.bound(first).schema.field("number").type == pa.float64(), "the values decide"
     for _ in range(3):
         prepared.bind(batch.schema, [])
-    assert list(prepared.rows(first)) == [(1, "a"), (2, "b")], "a ticket keeps its parameters while others are bound"
+    assert list(prepared.rows(prepared.bound(first))) == [(1.5, "a"), (2.5, "b")], "a ticket keeps its parameters"
     prepared.bind(batch.schema, [])
     with pytest.raises(NotFound, match="replaced by later ones"):
-        prepared.rows(first)
+        prepared.bound(first)
+
+
+def test_a_parameter_python_cannot_hold() -> None:
+    sessions = Sessions([FakeEngine()], ManualClock(), LIMITS)
+    prepared = sessions.prepare(sessions.get(None, "a"), "ECHO ? ?")
+    batch = pa.record_batch([pa.array([2**62], pa.timestamp("s")), pa.array(["a"])], ["a", "b"])
+    with pytest.raises(InvalidRequest, match="a parameter cannot be read"):
+        prepared.bind(batch.schema, [batch])

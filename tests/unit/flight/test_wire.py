@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import pytest
@@ -33,21 +34,18 @@ class Outer(Message):
 @given(st.sampled_from(ALL_MESSAGES), st.binary(max_size=200))
 def test_arbitrary_bytes_raise_nothing_but_invalid_request(cls: type[Message], data: bytes) -> None:
     for read in (lambda: decode(cls, data), lambda: m.unwrap(cls, data), lambda: m.parse_command(data)):
-        try:
+        with contextlib.suppress(InvalidRequest, Unsupported):
             read()
-        except (InvalidRequest, Unsupported):
-            pass
 
 
 @given(st.sampled_from(ALL_MESSAGES), st.data())
 def test_damaged_messages_raise_nothing_but_invalid_request(cls: type[Message], data: st.DataObject) -> None:
     body = bytearray(m.wrap(m.CommandGetTables("lake", "a%", "b", ("TABLE", "VIEW"), True)))
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(InvalidRequest, Unsupported):
         m.parse_command(bytes(body[:data.draw(st.integers(0, len(body)))]))
+    with contextlib.suppress(InvalidRequest):
         decode(cls, bytes(body))
-    except (InvalidRequest, Unsupported):
-        pass
 
 
 @given(
