@@ -37,7 +37,7 @@ FILE_FORMAT: Final = 1
 _APPLICATION_ID: Final = 0x736B7072
 _TABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WAIT_S: Final = 15.0
-_PAUSE_MAX_S: Final = 0.02
+_PAUSE_MAX_S: Final = 0.005
 _IDLE_READERS_MAX: Final = 8
 _PAGE_ITEMS: Final = 1000
 _PAGE_BYTES: Final = 1024 * 1024
@@ -335,7 +335,7 @@ def _patiently(work: Callable[[], _T], path: str, wait_s: float, *, opening: boo
             if not _code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or time.monotonic() > deadline:
                 raise _translate(error, path, opening=opening) from error
         attempt += 1
-        time.sleep(random.uniform(0.0002, min(_PAUSE_MAX_S, 0.001 * 2**min(attempt, 6))))
+        time.sleep(random.uniform(0.0001, min(_PAUSE_MAX_S, 0.0005 * 2**min(attempt, 6))))
 
 
 @contextmanager
