@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["Token", "first_word", "quote", "read_path", "strip_semicolons", "tokens"]
+__all__ = ["Token", "first_word", "quote", "quote_as_needed", "read_path", "strip_semicolons", "tokens"]
 
 Kind = Literal["word", "quoted", "string", "other"]
 
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _SPACE: Final = re.compile(rb"(?:[ \t\n\r\f\v]|--[^\n\r]*)+")
 _TOKEN: Final = re.compile(
     rb"""(?P<quoted>"(?:[^"]|"")*")"""
@@ -104,6 +105,11 @@ def strip_semicolons(sql: str) -> str:
 def quote(name: str) -> str:
     """The name as a quoted identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def quote_as_needed(name: str) -> str:
+    """The name as an identifier, quoted unless it is plain lower case."""
+    return name if _PLAIN.fullmatch(name) else quote(name)
 
 
 def _skip_space(text: bytes, at: int) -> int:

@@ -60,9 +60,8 @@ def plan(template: Template, pins: Pins, types: TypeTexts, connection: Connectio
 
 def plan_with(template: Template, pins: Pins, values: Sequence[object], types: TypeTexts, connection: Connection) -> pa.Schema:
     """The schema the rows have with exactly these parameter values. Raises InvalidRequest."""
-    sql = template.text(lambda at: _stand_in(pins.pins[at], types, connection))
     try:
-        return _result(sql[len(template.prefix):], bind_values(template, values), connection)[0]
+        return _Probe(template, pins, types, connection).result(bind_values(template, values))[0]
     except duckdb.Error as error:
         raise translate(error, rewritten=template.rewritten) from error
 
@@ -84,8 +83,7 @@ def bind_values(template: Template, values: Sequence[object]) -> object:
 
 
 def _probe(template: Template, pins: Pins, types: TypeTexts, connection: Connection) -> Plan:
-    sql = template.text(lambda at: _stand_in(pins.pins[at], types, connection))
-    body = sql[len(template.prefix):]
+    probe = _Probe(template, pins, types, connection)
     kinds = _parameter_types(template, pins, types, connection)
     parameter_schema = pa.schema(
         [
@@ -93,20 +91,64 @@ def _probe(template: Template, pins: Pins, types: TypeTexts, connection: Connect
             for parameter, kind in zip(template.parameters, kinds, strict=True)
         ]
     )
-    values = _probe_values(template, body, kinds, connection)
-    schema, as_text = _result(body, values, connection)
+    schema, as_text = probe.result(probe.values(kinds))
     if template.kind == "explain":
         return Plan(_EXPLAIN_SCHEMA, parameter_schema)
     return Plan(schema, parameter_schema, as_text)
 
 
+class _Probe:
+    """A statement over empty stand-ins. Their names are the template's placeholders, so names of columns can be put right."""
+
+    def __init__(self, template: Template, pins: Pins, types: TypeTexts, connection: Connection) -> None:
+        self._template = template
+        self._connection = connection
+        stand_ins = [_stand_in(pin, types, connection) for pin in pins.pins]
+        self._body = template.text(template.placeholder)[len(template.prefix):]
+        self._inline = template.text(lambda at: f"({stand_ins[at]})")[len(template.prefix):]
+        named = [f"{template.placeholder(at)} AS ({text})" for at, text in enumerate(stand_ins)]
+        self._with = f"WITH {', '.join(named)} " if named else ""
+
+    def values(self, kinds: Sequence[str | None]) -> object:
+        """Values to plan with: NULL where the type is known; else text, as is promised, or NULL where text does not bind."""
+        if not kinds:
+            return None
+        as_text = bind_values(self._template, ["" if kind is None else None for kind in kinds])
+        if None not in kinds:
+            return as_text
+        try:
+            self._describe(as_text)
+            return as_text
+        except duckdb.Error:
+            return bind_values(self._template, [None] * len(kinds))
+
+    def result(self, values: object) -> tuple[pa.Schema, tuple[bool, ...]]:
+        """(portable schema, which columns are read as text). Raises duckdb.Error."""
+        nothing = f"{self._with}SELECT * FROM (\n{self._body}\n) LIMIT 0"
+        described = self._connection.execute(nothing, values).description or []
+        names = [self._template.column_name(str(column[0])) for column in described]
+        as_text = tuple(read_as_text(str(column[1])) for column in described)
+        schema = None if any(as_text) else self._connection.raw.to_arrow_reader(1).schema
+        if any(_RENAMED.search(name) for name in names):
+            # A subquery renames columns of equal name; DESCRIBE tells what they are called.
+            own = self._describe(values)
+            names = [real if _RENAMED.sub("", name) == real else name for name, real in zip(names, own, strict=True)]
+        if schema is None:
+            wrapped = f"{self._with}SELECT * FROM ({wrap_as_text(self._body, names, as_text)}) LIMIT 0"
+            schema = self._connection.execute(wrapped, values).to_arrow_reader(1).schema
+        return portable_schema(schema, names), as_text
+
+    def _describe(self, values: object) -> list[str]:
+        return [str(row[0]) for row in self._connection.execute(f"DESCRIBE {self._inline}", values).fetchall()]
+
+
 def _stand_in(pin: Pin, types: TypeTexts, connection: Connection) -> str:
     if pin.hole.at is not None:
-        return scan(pin, None)  # the columns of an old snapshot: only its metadata knows them
+        return f"FROM {scan(pin, None)}"  # the columns of an old snapshot: only its metadata knows them
     text = empty_select(types.columns(pin.state.schema, connection))
     if pin.live is not None:
         text += f" UNION ALL BY NAME {empty_select(types.columns(pin.live.schema, connection))}"
-    return f"({text})"
+    return text
 
 
 def _parameter_types(template: Template, pins: Pins, types: TypeTexts, connection: Connection) -> list[str | None]:
@@ -123,34 +165,6 @@ def _parameter_types(template: Template, pins: Pins, types: TypeTexts, connectio
         alike = columns.get(parameter.column or "", set())
         found.append(next(iter(alike)) if len(alike) == 1 else parameter.type_name)
     return found
-
-
-def _probe_values(template: Template, body: str, kinds: Sequence[str | None], connection: Connection) -> object:
-    """Values to plan with: NULL where the type is known; else text, as is promised, or NULL where text does not bind."""
-    if not kinds:
-        return None
-    as_text = bind_values(template, ["" if kind is None else None for kind in kinds])
-    if None not in kinds:
-        return as_text
-    try:
-        connection.execute(f"DESCRIBE {body}", as_text)
-        return as_text
-    except duckdb.Error:
-        return bind_values(template, [None] * len(kinds))
-
-
-def _result(body: str, values: object, connection: Connection) -> tuple[pa.Schema, tuple[bool, ...]]:
-    nothing = f"SELECT * FROM (\n{body}\n) LIMIT 0"
-    described = connection.execute(nothing, values).description or []
-    names = [str(column[0]) for column in described]
-    as_text = tuple(read_as_text(str(column[1])) for column in described)
-    schema = None if any(as_text) else connection.raw.to_arrow_reader(1).schema
-    if any(_RENAMED.search(name) for name in names):
-        # A subquery renames columns of equal name; DESCRIBE tells what they are called.
-        names = [str(row[0]) for row in connection.execute(f"DESCRIBE {body}", values).fetchall()]
-    if schema is None:
-        schema = connection.execute(f"SELECT * FROM ({wrap_as_text(body, names, as_text)}) LIMIT 0", values).to_arrow_reader(1).schema
-    return portable_schema(schema, names), as_text
 
 
 def _arrow_type(kind: str, connection: Connection) -> pa.DataType:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -36,6 +36,9 @@ Listed = Literal["nothing", "names", "columns"]
 Node = dict[str, object]
 
 _EXPRESSION_DEPTH: Final = "this statement is nested too deeply; split it with WITH"
+
+
+_REFERENCE: Final = re.compile(r'\(SELECT \* FROM (__skippr_[0-9a-f]+_[hv][0-9]+_)\) AS ("(?:[^"]|"")*"|[A-Za-z_0-9]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Template:
     prefix: str = ""
     parameters: tuple[Parameter, ...] = ()
     option: guard.SetOption | None = None
+    nonce: str = ""
+    spellings: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False, hash=False)
     probes: dict[object, object] = field(default_factory=dict, compare=False, hash=False)
     """Schemas found for this template by what filled its holes; filled by the session."""
 
@@ -68,6 +73,16 @@ class Template:
         if not self.holes:
             return self.prefix + "".join(part for part in self.parts if isinstance(part, str))
         return self.prefix + "".join(part if isinstance(part, str) else fill(part) for part in self.parts)
+
+    def placeholder(self, hole: int) -> str:
+        """A name for the hole that the statement does not use otherwise."""
+        return f"__skippr_{self.nonce}_h{hole}_"
+
+    def column_name(self, name: str) -> str:
+        """A column named after its expression, with the client's tables again where placeholders stand."""
+        if self.nonce not in name or not self.nonce:
+            return name
+        return _REFERENCE.sub(lambda found: self.spellings.get((found[1], _unquoted(found[2])), found[0]), name)
 
     @property
     def rewritten(self) -> bool:
@@ -96,7 +111,7 @@ def analyze(sql: str, connection: Connection, tables: Tables) -> Template:
         raise InvalidRequest(_EXPRESSION_DEPTH) from None
     return Template(
         sql=sql, kind="explain" if prefix else "select", parts=template.parts, holes=template.holes, listed=template.listed,
-        prefix=prefix, parameters=find_parameters(root),
+        prefix=prefix, parameters=find_parameters(root), nonce=template.nonce, spellings=template.spellings,
     )
 
 
@@ -139,11 +154,17 @@ def _parse(body: str, connection: Connection) -> Node:
     return root
 
 
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
 @dataclass(frozen=True, slots=True)
 class _Draft:
     parts: tuple[str | int, ...]
     holes: tuple[Hole, ...]
     listed: Listed
+    nonce: str = ""
+    spellings: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 def _rewrite(sql: str, body: str, root: Node, connection: Connection, tables: Tables) -> _Draft:
@@ -169,7 +190,7 @@ def _rewrite(sql: str, body: str, root: Node, connection: Connection, tables: Ta
             parts.append(rewriter.views[int(piece[1:])])
         else:
             parts.append(int(piece[1:]))
-    return _Draft(tuple(parts), holes, rewriter.listed)
+    return _Draft(tuple(parts), holes, rewriter.listed, nonce, rewriter.spellings)
 
 
 def _same(text: str, expected: Node, connection: Connection) -> bool:

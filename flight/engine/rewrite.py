@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol
 from catalog.errors import InvalidRequest, NotFound
 from catalog.lake import Identifier
 from flight.engine import guard
-from flight.engine.lexer import quote, read_path
+from flight.engine.lexer import quote, quote_as_needed, read_path
 
 __all__ = ["Rewriter", "SystemView", "Tables", "TimeTravel", "equal_trees"]
 
@@ -93,6 +93,8 @@ class Rewriter:
         self._edits: list[tuple[int, int, str]] = []
         self._editable = True
         self._numbers: dict[Found, int] = {}
+        self.spellings: dict[tuple[str, str], str] = {}
+        """(placeholder, alias) -> the reference as DuckDB writes it in the name of a column."""
         self.holes: list[Found] = []
         self.views: list[str] = []
         self.changed = False
@@ -291,8 +293,12 @@ class Rewriter:
         return f"__skippr_{self._nonce}_h{number}_"
 
     def _subquery(self, node: Node, placeholder: str, alias: str, described: bool) -> Node:
-        written = sum(1 for part in ("catalog_name", "schema_name", "table_name") if node[part])
-        path = read_path(self._text, _location(node), written)
+        written = [str(node[part]) for part in ("catalog_name", "schema_name", "table_name") if node[part]]
+        spelling = ".".join(quote_as_needed(name) for name in written)
+        self.spellings.setdefault(
+            (placeholder, alias), f"{spelling} AS {quote_as_needed(alias)}" if node["alias"] else spelling
+        )
+        path = read_path(self._text, _location(node), len(written))
         if path is None or path[-1].value != node["table_name"]:
             self._editable = False
         else:
