@@ -124,12 +124,10 @@ def new_schema(schema: pa.Schema) -> Schema:
 
 
 def _checked(fields: list[NestedField], schema_id: int) -> Schema:
-    schema = Schema(*fields, schema_id=schema_id)
     try:
-        schema.find_column_name(1)  # builds the index of full names
+        return Schema(*fields, schema_id=schema_id)
     except ValueError as error:
         raise InvalidRequest(f"two columns of the table would have one full name: {error}; rename one of them at the source") from error
-    return schema
 
 
 # -- evolution
