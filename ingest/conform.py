@@ -133,8 +133,8 @@ class _Conversion:
             case _, JsonText():
                 texts = [None if v is None else _json(v) for v in array.to_pylist()]
                 return pa.array(texts, kind)
-            case MapOf(), MapOf() if array.type == kind:
-                return array
+            case MapOf(), MapOf() if source == target:
+                return array.cast(kind)
             case Scalar(), Scalar():
                 return self._scalar(array, source, target, path, rows)
         return self._conflict(array, source, target, kind, path, rows)

@@ -20,20 +20,29 @@ import pyarrow as pa
 
 from ingest.conform import Conformed, RowProblem, conform, writable, writable_schema
 from ingest.typetree import (
+    COLUMNS_MAX,
+    DOC,
+    UNKNOWN,
     Field,
+    JsonText,
     ListOf,
     Node,
+    Scalar,
     Struct,
     TypeConflict,
     describe,
     from_arrow,
     is_deferred,
     landed,
+    merge,
     merge_structs,
     to_arrow,
 )
 
-__all__ = ["Conformed", "RowProblem", "SchemaChange", "TableSchema", "conform", "writable", "writable_schema"]
+__all__ = [
+    "COLUMNS_MAX", "DOC", "UNKNOWN", "Conformed", "Field", "JsonText", "ListOf", "Node", "RowProblem", "Scalar", "SchemaChange", "Struct",
+    "TableSchema", "TypeConflict", "conform", "from_arrow", "merge", "to_arrow", "writable", "writable_schema",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ import pyarrow as pa
 from catalog.errors import ConfigurationError
 
 __all__ = [
-    "COLUMNS_MAX", "DEPTH_MAX", "EXACT_IN_DOUBLE", "UNKNOWN", "Field", "JsonText", "ListOf", "MapOf", "Node", "Scalar", "Struct",
+    "COLUMNS_MAX", "DEPTH_MAX", "DOC", "EXACT_IN_DOUBLE", "UNKNOWN", "Field", "JsonText", "ListOf", "MapOf", "Node", "Scalar", "Struct",
     "TypeConflict", "Unknown", "describe", "field_key", "from_arrow", "grown", "is_deferred", "landed", "mark_wide", "merge",
     "merge_scalars", "to_arrow",
 ]
@@ -193,10 +193,16 @@ def _node(of: pa.Field, path: str) -> Node:
     if _is_list(kind):
         return ListOf(_node(kind.value_field, f"{path}[]"))
     if pa.types.is_map(kind):
-        return MapOf(kind)
+        return MapOf(pa.map_(_held(kind.key_field, path), _held(kind.item_field, path)))
     if pa.types.is_string(kind) and _doc(of).get("json"):
         return JsonText(landed)
     return Scalar(normalize(kind, path), WIDE in marks, landed)
+
+
+def _held(of: pa.Field, path: str) -> pa.DataType:
+    """The type of a map's keys or values as a table holds it."""
+    root = Struct({of.name: Field(_node(of, f"{path}{{}}"), of.name)})
+    return to_arrow(root).field(0).type
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -379,8 +385,8 @@ def merge_structs(have: Struct, come: Struct, keys_max: int, conflicts: list[Typ
         except TypeConflict as conflict:
             conflict.path.append(key)
             raise
-        for conflict in (conflicts or ())[noted:]:
-            conflict.path.append(key)
+        for inner in (conflicts or [])[noted:]:
+            inner.path.append(key)
         if known is None:
             changed[key] = Field(node)
         elif node is not known.node:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Final
 
+import msgspec
+
 from catalog.errors import ConfigurationError
 
 __all__ = ["detect_format", "name_format"]
@@ -39,12 +41,29 @@ def detect_format(name: str, head: bytes, uri: str) -> str:
     named = name_format(name)
     if named in ("csv", "tsv", "parquet", "arrow"):
         return named
-    start = head.removeprefix(_BOM).lstrip()[:1]
+    text = head.removeprefix(_BOM).lstrip()
+    start = text[:1]
+    if named == "jsonl" or not start:
+        return "jsonl"
     if start == b"[":
         return "json"
-    if start == b"{" or named is not None or not start:
-        return "jsonl"
+    if start == b"{":
+        return "jsonl" if _one_object(text.partition(b"\n")) else "json"
+    if named is not None:
+        return named
     raise ConfigurationError(
         f"{uri}: cannot tell the format from the name {name!r} or its first bytes {head[:16]!r}; name it .jsonl, .json, .csv, .tsv, "
         ".parquet or .arrow, or set the source's format"
     )
+
+
+def _one_object(parts: tuple[bytes, bytes, bytes]) -> bool:
+    """Whether the first line is a whole object, or too long to see its end: then it is taken for a line."""
+    line, newline, _ = parts
+    if not newline and len(line) >= 4000:
+        return True
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return not line.rstrip().endswith((b"{", b",", b"[", b":")) and len(line.strip()) > 1
+    return True

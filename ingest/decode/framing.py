@@ -11,16 +11,17 @@ No parser decides where a record ends: a line ends at `\\n`, whatever is in it (
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ingest.decode.base import RAW_BYTES_MAX, ByteStream
 
-__all__ = ["BOM", "LineReader", "Lines"]
+__all__ = ["BOM", "LineReader", "Lines", "Offsets", "not_utf8", "split"]
 
 BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \t\r\n"
@@ -31,8 +32,8 @@ Offsets = npt.NDArray[np.int64]
 class Lines:
     """Non-blank lines of one block: line i is `data[starts[i]:ends[i]]`, without surrounding white space.
 
-    `base` is the offset of `data[0]` in the stream, `byte_end` the offset after the last newline. `oversize`: the block is the
-    beginning of one line that is too long to be read.
+    `base` is the offset of `data[0]` in the stream, `byte_end` the offset after the last newline. `refused`: the block is one record
+    (or its beginning) that cannot be read, with failure code and words.
     """
 
     data: bytes
@@ -41,7 +42,7 @@ class Lines:
     first_record: int
     base: int
     byte_end: int
-    oversize: bool = False
+    refused: tuple[str, str] | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -49,11 +50,52 @@ class Lines:
     def line(self, index: int) -> bytes:
         return self.data[self.starts[index] : self.ends[index]]
 
+    def text(self, wanted: Offsets) -> pa.Buffer:
+        """The wanted lines, in order, with a newline between them as one buffer; no copy where they follow each other."""
+        starts, ends = self.starts, self.ends
+        first, last = int(wanted[0]), int(wanted[-1])
+        if last - first + 1 == len(wanted):
+            return pa.py_buffer(self.data).slice(int(starts[first]), int(ends[last] - starts[first]))
+        breaks = np.flatnonzero(np.diff(wanted) != 1)
+        heads = wanted[np.concatenate([[0], breaks + 1])]
+        tails = wanted[np.concatenate([breaks, [len(wanted) - 1]])]
+        view = memoryview(self.data)
+        return pa.py_buffer(b"\n".join(view[starts[a] : ends[b]] for a, b in zip(heads.tolist(), tails.tolist(), strict=True)))
+
     def after(self, count: int) -> Lines:
         """Without the first `count` lines."""
         return Lines(
-            self.data, self.starts[count:], self.ends[count:], self.first_record + count, self.base, self.byte_end, self.oversize
+            self.data, self.starts[count:], self.ends[count:], self.first_record + count, self.base, self.byte_end, self.refused
         )
+
+
+def not_utf8(lines: Lines) -> Iterator[tuple[int, str]]:
+    """Lines that are not UTF-8, with the place of their first wrong byte."""
+    data = lines.data
+    if data.isascii():
+        return
+    at, view = 0, memoryview(data)
+    while not _is_utf8(view[at:]):
+        try:
+            str(view[at:], "utf-8")
+        except UnicodeDecodeError as error:
+            place = at + error.start
+            index = int(np.searchsorted(lines.starts, place, "right")) - 1
+            if index >= 0 and place < lines.ends[index]:
+                yield index, f"byte {place - int(lines.starts[index])} of the record is not UTF-8: {error.reason}"
+                at = int(lines.ends[index])
+            else:
+                at = place + 1
+
+
+def _is_utf8(view: memoryview) -> bool:
+    """Checked by Arrow, which lets other threads run meanwhile and makes no copy."""
+    offsets = pa.py_buffer(np.array([0, len(view)], np.int32))
+    try:
+        pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(view)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def split(data: bytes, begin: int, first_record: int, base: int) -> Lines:
@@ -136,7 +178,7 @@ class LineReader:
         if len(lines):
             yield lines
 
-    def _skip_line(self, head: bytearray, chunk: bytes) -> Iterator[Lines]:
+    def _skip_line(self, head: bytearray, chunk: bytes) -> Generator[Lines, None, bytes]:
         """Pass over the rest of a line that is too long; returns what follows its newline.
 
         A generator whose return value is the remainder. Where the stream ends first and may still grow, nothing is consumed.
@@ -156,8 +198,13 @@ class LineReader:
                 return b""
 
     def _oversize(self, raw: bytes, length: int) -> Lines:
+        return self._refused(
+            raw, length, ("line.too_long", f"the record is {length} bytes long, more than the {self._line_bytes_max} that are read")
+        )
+
+    def _refused(self, raw: bytes, length: int, why: tuple[str, str]) -> Lines:
         end = np.array([len(raw)], np.int64)
-        lines = Lines(raw, np.zeros(1, np.int64), end, self._record, self._base, self._base + length, oversize=True)
+        lines = Lines(raw, np.zeros(1, np.int64), end, self._record, self._base, self._base + length, why)
         self._base += length
         self._record += 1
         return lines

@@ -28,7 +28,7 @@ import pyarrow.json as pj
 from catalog.errors import Internal
 from ingest.conform import conform, leaf_rows_beyond
 from ingest.decode.base import RAW_BYTES_MAX, decoded
-from ingest.decode.framing import Lines
+from ingest.decode.framing import Lines, not_utf8
 from ingest.decode.jsoninfer import Rejected, Rules, read_record, widen_record
 from ingest.decode.jsonplan import JsonPlan, plan_for
 from ingest.sources.base import BadRecord, Decoded
@@ -107,8 +107,8 @@ class _Block:
     def shaped(self, line_bytes_max: int) -> Indices:
         """Lines that look like one object of UTF-8 text; the others are examined at once."""
         lines = self._lines
-        if lines.oversize:
-            self.bad[0] = ("line.too_long", f"the line is {lines.byte_end - lines.base} bytes long, more than {line_bytes_max}")
+        if lines.refused is not None:
+            self.bad[0] = lines.refused
             return np.zeros(0, np.int64)
         view = np.frombuffer(lines.data, np.uint8)
         good = (view[lines.starts] == ord("{")) & (view[lines.ends - 1] == ord("}"))
@@ -116,7 +116,8 @@ class _Block:
             self._reject_unshaped(i)
         long = np.flatnonzero(lines.ends - lines.starts > line_bytes_max)
         for i in long.tolist():
-            self.bad[i] = ("line.too_long", f"the line is {lines.ends[i] - lines.starts[i]} bytes long, more than {line_bytes_max}")
+            length = lines.ends[i] - lines.starts[i]
+            self.bad[i] = ("line.too_long", f"the record is {length} bytes long, more than the {line_bytes_max} that are read")
         good[long] = False
         self._reject_other_encodings(good)
         return np.flatnonzero(good)
@@ -130,22 +131,9 @@ class _Block:
             raise Internal("a line that is no object was read as one")
 
     def _reject_other_encodings(self, good: npt.NDArray[np.bool_]) -> None:
-        data = self._lines.data
-        if data.isascii():
-            return
-        at, view = 0, memoryview(data)
-        while not _is_utf8(view[at:]):
-            try:
-                str(view[at:], "utf-8")
-            except UnicodeDecodeError as error:
-                place = at + error.start
-                index = int(np.searchsorted(self._lines.starts, place, "right")) - 1
-                if index >= 0 and place < self._lines.ends[index]:
-                    where = place - int(self._lines.starts[index])
-                    self.bad[index] = ("utf8", f"byte {where} of the record is not UTF-8: {error.reason}")
-                    good[index] = False
-                at = max(place + 1, data.find(b"\n", place))
-        return
+        for index, words in not_utf8(self._lines):
+            self.bad[index] = ("utf8", words)
+            good[index] = False
 
     # -------------------------------------------------------------------------------------------- parsing
 
@@ -178,7 +166,7 @@ class _Block:
         """Raises ArrowInvalid where any of the lines does not fit the plan."""
         if not len(wanted):
             return plan.parse_schema.empty_table()
-        text = self._text(wanted) if plan.splicer is None else _spliced(plan.splicer, self._lines, wanted)
+        text = self._lines.text(wanted) if plan.splicer is None else _spliced(plan.splicer, self._lines, wanted)
         table = pj.read_json(
             pa.BufferReader(text),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -187,18 +175,6 @@ class _Block:
         if table.num_rows != len(wanted):
             raise pa.ArrowInvalid(f"{len(wanted)} lines gave {table.num_rows} rows")
         return table
-
-    def _text(self, wanted: Indices) -> pa.Buffer:
-        """The wanted lines as one buffer; no copy where they follow each other."""
-        data, starts, ends = self._lines.data, self._lines.starts, self._lines.ends
-        first, last = int(wanted[0]), int(wanted[-1])
-        if last - first + 1 == len(wanted):
-            return pa.py_buffer(data).slice(int(starts[first]), int(ends[last] - starts[first]))
-        breaks = np.flatnonzero(np.diff(wanted) != 1)
-        heads = wanted[np.concatenate([[0], breaks + 1])]
-        tails = wanted[np.concatenate([breaks, [len(wanted) - 1]])]
-        view = memoryview(data)
-        return pa.py_buffer(b"\n".join(view[starts[a] : ends[b]] for a, b in zip(heads.tolist(), tails.tolist(), strict=True)))
 
     # -------------------------------------------------------------------------------------------- the lines in question
 
@@ -279,16 +255,6 @@ class _Block:
         return (table, wanted) if keep.all() else (table.filter(pa.array(keep)), wanted[keep])
 
 
-def _is_utf8(view: memoryview) -> bool:
-    size = len(view)
-    offsets = pa.py_buffer(np.array([0, size], np.int32))
-    try:
-        pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(view)]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def _floated(before: Struct, after: Struct) -> bool:
     """Whether any column of integers became one of doubles."""
     for key, one in before.fields.items():
@@ -315,9 +281,9 @@ def _spliced(splicer: msgspec.json.Decoder[Any], lines: Lines, wanted: Indices) 
             raws = []  # the parser or the checker will say what is wrong with this line
         places = sorted((pa.py_buffer(raw).address - base, len(raw)) for raw in raws)
         for place, length in places:
-            text = view[place : place + length]
-            if text != b"null":
-                parts += (view[at:place], msgspec.json.encode(str(text, "utf-8")))
+            text = str(view[place : place + length], "utf-8")
+            if text != "null":
+                parts += (view[at:place], msgspec.json.encode(text))
                 at = place + length
         parts += (view[at:end], b"\n")
     return pa.py_buffer(b"".join(parts))

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ingest.typetree import Field, JsonText, ListOf, MapOf, Node, Scalar, Struct, Unknown, from_arrow, to_arrow
 
-__all__ = ["JsonPlan", "LeafPath", "plan_for"]
+__all__ = ["JsonPlan", "LeafPath", "leaves", "plan_for"]
 
 LeafPath = tuple[int | None, ...]
 """Way from a top-level column to a leaf: field numbers, None steps into a list."""
@@ -53,12 +53,12 @@ class JsonPlan:
     @cached_property
     def doubles(self) -> tuple[LeafPath, ...]:
         """Leaves the parser fills with doubles: NaN, infinities and inexact integers have to be looked for."""
-        return tuple(_leaves(self.parse_root, pa.float64()))
+        return tuple(leaves(self.parse_root, pa.float64()))
 
     @cached_property
     def longs(self) -> tuple[LeafPath, ...]:
         """Integer leaves that could still widen to double, so a value beyond 2^53 has to be noticed."""
-        return tuple(_leaves(self.root, pa.int64()))
+        return tuple(leaves(self.root, pa.int64()))
 
     @cached_property
     def checker(self) -> msgspec.json.Decoder[Any]:
@@ -101,12 +101,13 @@ def _parsed(node: Node) -> Node:
             return Scalar(_parse_type(node), landed=node.landed)
 
 
-def _leaves(node: Node, kind: pa.DataType, path: LeafPath = ()) -> list[LeafPath]:
+def leaves(node: Node, kind: pa.DataType, path: LeafPath = ()) -> list[LeafPath]:
+    """Leaves of the type; of integers only those that could still widen to double."""
     match node:
         case Struct(fields):
-            return [leaf for i, one in enumerate(fields.values()) for leaf in _leaves(one.node, kind, (*path, i))]
+            return [leaf for i, one in enumerate(fields.values()) for leaf in leaves(one.node, kind, (*path, i))]
         case ListOf(item):
-            return _leaves(item, kind, (*path, None))
+            return leaves(item, kind, (*path, None))
         case Scalar(of, wide, landed) if of == kind and not wide and not (landed and kind == pa.int64()):
             return [path]
     return []
