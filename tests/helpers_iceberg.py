@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,15 @@ def plain_duckdb() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+@cache
+def _shared_duckdb() -> duckdb.DuckDBPyConnection:
+    return plain_duckdb()
+
+
 def select(lake: IcebergLake, what: str, where: str = "true", identifier: Identifier = TABLE) -> list[tuple[Any, ...]]:
     """`SELECT what FROM table WHERE where` by plain DuckDB on the table's metadata file."""
     location = lake.load(identifier).metadata_location.replace("'", "''")
-    with plain_duckdb() as connection:
-        return connection.execute(f"SELECT {what} FROM iceberg_scan('{location}') WHERE {where}").fetchall()
+    return _shared_duckdb().execute(f"SELECT {what} FROM iceberg_scan('{location}') WHERE {where}").fetchall()
 
 
 def ids(lake: IcebergLake, identifier: Identifier = TABLE) -> list[int]:
