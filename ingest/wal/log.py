@@ -226,6 +226,8 @@ class Log:
         """Free the space of a file that failed. Not needed: the next start removes it too."""
         try:
             self._filesystem.unlink(partial)
+        except FileNotFoundError:
+            return
         except OSError as error:
             _LOG.warning("%s could not be removed (%s); the next start removes it", partial, error)
 

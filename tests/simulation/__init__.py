@@ -1,0 +1,1 @@
+"""A deterministic simulator: the real log, recovery, offsets and compactor on a simulated machine."""
