@@ -25,6 +25,13 @@ from catalog.errors import ConfigurationError
 __all__ = ["ALL", "Action", "install", "parse"]
 
 # BEGIN
+COMPACTOR_BEFORE_COMMIT: Final = "compactor.before_commit"
+COMPACTOR_COMMITTED: Final = "compactor.committed"
+COMPACTOR_RECLAIMED: Final = "compactor.reclaimed"
+INGEST_ACKNOWLEDGED: Final = "ingest.acknowledged"
+INGEST_RESET: Final = "ingest.reset"
+INGEST_SEALED: Final = "ingest.sealed"
+INGEST_TABLES_ENSURED: Final = "ingest.tables_ensured"
 ITEMS_SQLITE_BEFORE_COMMIT: Final = "items.sqlite.before_commit"
 ITEMS_SQLITE_COMMITTED: Final = "items.sqlite.committed"
 LAKE_DATA_SYNCED: Final = "lake.data_synced"
