@@ -30,7 +30,7 @@ from flight.protocol import messages as m
 from flight.protocol.wire import Message, encode
 from flight.sessions import COOKIE, Limits, Session, Sessions, session_cookie
 from flight.statements import Prepared, split_ticket
-from flight.status import guarded, to_flight
+from flight.status import SHUTTING_DOWN, guarded, to_flight
 from flight.streams import Streams, slices
 
 __all__ = ["FlightSqlServer", "parse_bind"]
@@ -105,7 +105,7 @@ class _Service(fl.FlightServerBase):  # type: ignore[misc]
 
     def _check_open(self) -> None:
         if self.stopping:
-            raise Unavailable("the server is shutting down; connect again in a moment")
+            raise Unavailable(SHUTTING_DOWN)
 
     def _prepared(self, command: Message, context: Any) -> Prepared | None:
         """The statement of a query command, prepared now or before; None for another command."""
@@ -125,11 +125,20 @@ class _Service(fl.FlightServerBase):  # type: ignore[misc]
             prepared = self._prepared(command, context)
             if prepared is None:
                 raise _not_a_query(command)
+            schema, ticket = self._ticket(prepared)
+        return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])], -1, -1)
+
+    def _ticket(self, prepared: Prepared) -> tuple[pa.Schema, bytes]:
+        """Schema and ticket of the rows under the present binding; what takes effect at once is executed here."""
+        try:
             if prepared.statement.immediate:
                 prepared.statement.execute().close()
             number = prepared.binding_number()
-            schema, ticket = prepared.bound(number).schema, m.wrap(m.TicketStatementQuery(prepared.ticket(number)))
-        return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])], -1, -1)
+            return prepared.bound(number).schema, m.wrap(m.TicketStatementQuery(prepared.ticket(number)))
+        except BaseException:
+            if prepared.one_shot:
+                self._sessions.close_statement(prepared.handle)
+            raise
 
     @guarded
     def get_schema(self, context: Any, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
@@ -279,6 +288,11 @@ class FlightSqlServer:
     def address(self) -> str:
         """`grpc://host:port`, as a client takes it."""
         return f"grpc://{self._host}:{self.port}"
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `shutdown` was called: new calls are refused."""
+        return bool(self._service.stopping)
 
     def _sweep(self) -> None:
         while not self._stopped.wait(_SWEEP_S):

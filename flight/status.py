@@ -18,9 +18,10 @@ import pyarrow.flight as fl
 
 from catalog.errors import SkipprError, flight_status
 
-__all__ = ["QUERY_CANCELLED", "guarded", "to_flight"]
+__all__ = ["QUERY_CANCELLED", "SHUTTING_DOWN", "guarded", "to_flight"]
 
 QUERY_CANCELLED: Final = "the query was cancelled"
+SHUTTING_DOWN: Final = "the server is shutting down; connect again in a moment"
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("skippr.flight")

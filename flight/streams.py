@@ -23,7 +23,7 @@ from catalog.errors import Internal, Unavailable
 from flight.engine.api import RowStream
 from flight.sessions import Limits, Session, Sessions
 from flight.statements import Binding, Prepared
-from flight.status import QUERY_CANCELLED, to_flight
+from flight.status import QUERY_CANCELLED, SHUTTING_DOWN, to_flight
 
 __all__ = ["POLL_S", "CancelWatcher", "Run", "Streams", "slices"]
 
@@ -45,6 +45,7 @@ class Run:
         self.ticket: Final = ticket
         self.session: Final = session
         self.cancelled = False
+        self.stopping = False
         self._stream: RowStream | None = None
         self._lock = threading.Lock()
 
@@ -56,6 +57,12 @@ class Run:
         if cancelled:
             stream.cancel()
 
+    def error(self) -> Exception:
+        """What the client of a cancelled run is told."""
+        kind = fl.FlightUnavailableError if self.stopping else fl.FlightCancelledError
+        error: Exception = kind(SHUTTING_DOWN if self.stopping else QUERY_CANCELLED)
+        return error
+
     def detach(self) -> None:
         """Close the engine's stream, if there is one."""
         with self._lock:
@@ -63,9 +70,10 @@ class Run:
         if stream is not None:
             stream.close()
 
-    def cancel(self) -> None:
-        """Interrupt the engine; idempotent."""
+    def cancel(self, *, stopping: bool = False) -> None:
+        """Interrupt the engine; idempotent. `stopping`: because the server stops, not because somebody asked."""
         with self._lock:
+            self.stopping = stopping or self.stopping
             self.cancelled = True
             stream = self._stream
         if stream is not None:
@@ -122,9 +130,9 @@ class CancelWatcher:
                     self._lock.acquire()
 
 
-def _cancel(run: Run) -> None:
+def _cancel(run: Run, *, stopping: bool = False) -> None:
     try:
-        run.cancel()
+        run.cancel(stopping=stopping)
     except Exception:  # noqa: BLE001
         # An engine that cannot be interrupted must not end the watcher of all the others.
         _log.exception("a statement could not be interrupted")
@@ -174,7 +182,7 @@ class Streams:
                 yield from self._execute(run, prepared, parameters, binding.schema)
         except Exception as error:  # noqa: BLE001  the boundary: it leaves as a status
             if run.cancelled:
-                raise fl.FlightCancelledError(QUERY_CANCELLED) from None
+                raise run.error() from None
             raise to_flight(error) from None
         finally:
             self._watcher.remove(run)
@@ -189,9 +197,9 @@ class Streams:
         for batch in stream:
             yield from slices(batch, limit_bytes)
             if run.cancelled:
-                raise fl.FlightCancelledError(QUERY_CANCELLED)
+                raise run.error()
         if run.cancelled:
-            raise fl.FlightCancelledError(QUERY_CANCELLED)
+            raise run.error()
         run.detach()
 
     def _start(self, run: Run) -> None:
@@ -222,14 +230,14 @@ class Streams:
         return self._cancel_where(lambda run: run.session is session)
 
     def cancel_all(self) -> int:
-        """Cancel every run; how many there were."""
-        return self._cancel_where(lambda _: True)
+        """Cancel every run because the server stops; how many there were."""
+        return self._cancel_where(lambda _: True, stopping=True)
 
-    def _cancel_where(self, chosen: Callable[[Run], bool]) -> int:
+    def _cancel_where(self, chosen: Callable[[Run], bool], *, stopping: bool = False) -> int:
         with self._lock:
             runs = [run for run in self._runs if chosen(run)]
         for run in runs:
-            _cancel(run)
+            _cancel(run, stopping=stopping)
         return len(runs)
 
     def count(self) -> int:

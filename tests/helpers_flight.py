@@ -86,7 +86,7 @@ class FakeStatement:
         yield pa.RecordBatch.from_arrays(columns, schema=stream.schema)
 
     def _use(self, stream: FakeStream, parameters: Sequence[object]) -> Iterator[pa.RecordBatch]:
-        raise AssertionError("the effect of USE comes with execute, not with its rows")
+        yield from ()
 
     def _rows(self, stream: FakeStream, parameters: Sequence[object]) -> Iterator[pa.RecordBatch]:
         """ROWS rows-per-batch batches text-bytes"""
@@ -165,6 +165,14 @@ class FakeEngine:
         self.used: list[str] = []
         self.open_sessions = self.open_statements = self.open_streams = self.batches_made = 0
         self.blocked, self.interrupted = threading.Event(), threading.Event()
+
+    def stands_still(self) -> int:
+        """Wait until nobody pulls any more batch; how many were made."""
+        made = -1
+        while made != self.batches_made:
+            made = self.batches_made
+            threading.Event().wait(0.3)
+        return made
 
     def open_session(self) -> FakeSession:
         return FakeSession(self)
