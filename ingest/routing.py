@@ -18,6 +18,9 @@ import pyarrow as pa
 
 from catalog.errors import Internal
 from catalog.lake import Identifier
+from ingest.decode.base import RawUnit
+from ingest.decode.binary import TableUnit
+from ingest.decode.csvrows import CsvUnit
 from ingest.decode.framing import Lines
 from ingest.decode.jsoninfer import Rejected, read_record
 from ingest.decode.jsonl import JsonUnit
@@ -77,7 +80,7 @@ class Router:
             return Routed((Part((*self._namespace, self._table), records, unit.decode),), (), records)
         if isinstance(raw_unit, JsonUnit):
             return self._route_lines(raw_unit)
-        return self._route_decoded(unit, records)
+        return self._route_decoded(unit, raw_unit, records)
 
     def _identifier(self, values: tuple[str, ...]) -> Identifier:
         return (*self._namespace, table_name(values))
@@ -86,7 +89,7 @@ class Router:
 
     def _route_lines(self, unit: JsonUnit) -> Routed:
         lines = unit.lines
-        if lines.oversize:
+        if lines.refused is not None:
             return Routed((Part((*self._namespace, self._table), 1, unit.decode),), (), 1)
         names, bad = self._names_of_lines(lines)
         known = pa.array(names, pa.string()).dictionary_encode()
@@ -132,11 +135,11 @@ class Router:
 
     # ---- anything else
 
-    def _route_decoded(self, unit: Unit, records: int) -> Routed:
-        base = unit.decode(_EMPTY)
+    def _route_decoded(self, unit: Unit, raw_unit: object, records: int) -> Routed:
+        hint = pa.schema([(field, pa.string()) for field in self._fields]) if isinstance(raw_unit, CsvUnit) else _EMPTY
+        base = unit.decode(hint)
         numbers = _numbers(base)
-        columns = [column_at(base.rows, field) for field in self._fields]
-        texts = [_as_text(column, len(numbers)) for column in columns]
+        texts = [_as_text(column_at(base.rows, field), len(numbers)) for field in self._fields]
         missing = np.zeros(len(numbers), np.bool_)
         for text in texts:
             missing |= np.asarray(text.is_null())
@@ -146,14 +149,13 @@ class Router:
             record = int(numbers[row])
             error = f"field {field}, which names the table (TRANSFORM_NAMESPACE_FIELDS), is missing, null or nested"
             bad.append(BadRecord(record, _MISSING, error, unit.raw(record)))
-        groups = pa.table(texts, [str(i) for i in range(len(texts))]).append_column("row", pa.array(np.arange(len(numbers))))
-        groups = groups.filter(pa.array(~missing))
-        grouped = groups.group_by([str(i) for i in range(len(texts))], use_threads=False).aggregate([("row", "list")])
+        keys = [str(i) for i in range(len(texts))]
+        groups = pa.table([*texts, pa.array(np.arange(len(numbers)))], [*keys, "row"]).filter(pa.array(~missing))
         parts = []
-        for row in grouped.to_pylist():
-            values = tuple(row[str(i)] for i in range(len(texts)))
+        for row in groups.group_by(keys, use_threads=False).aggregate([("row", "list")]).to_pylist():
             wanted = numbers[np.asarray(row["row_list"], np.int64)]
-            parts.append(Part(self._identifier(values), len(wanted), _records_decoder(unit, wanted)))
+            decode = _records_decoder(unit, raw_unit, wanted)
+            parts.append(Part(self._identifier(tuple(row[key] for key in keys)), len(wanted), decode))
         return Routed(tuple(parts), tuple(bad), records)
 
 
@@ -170,36 +172,44 @@ def _numbers(decoded: Decoded) -> Records:
     return np.arange(decoded.first_record, decoded.first_record + decoded.rows.num_rows, dtype=np.int64)
 
 
-def _records_decoder(unit: Unit, wanted: Records) -> Callable[[pa.Schema], Decoded]:
+def _records_decoder(unit: Unit, raw_unit: object, wanted: Records) -> Callable[[pa.Schema], Decoded]:
+    """Decodes the wanted records alone where the unit can be cut, else the whole unit, of which the others are dropped."""
+    if len(wanted) == unit.end.line - unit.first_record:
+        return unit.decode
+    chosen = wanted - unit.first_record
+    if isinstance(raw_unit, CsvUnit):
+        return _lines_decoder(raw_unit, chosen)
+    if isinstance(raw_unit, TableUnit):
+        return _renumbered(replace(raw_unit, table=raw_unit.table.take(pa.array(chosen)), first_record=0), wanted, lambda at: -1)
+
     def decode(schema: pa.Schema) -> Decoded:
         decoded = unit.decode(schema)
         numbers = _numbers(decoded)
         mine = np.isin(numbers, wanted)
-        chosen = set(wanted.tolist())
-        bad = tuple(one for one in decoded.bad if one.record in chosen)
-        rows = decoded.rows.filter(pa.array(mine))
-        return Decoded(rows, bad, decoded.first_record, len(wanted), pa.array(numbers[mine]))
+        bad = tuple(one for one in decoded.bad if one.record in set(wanted.tolist()))
+        return Decoded(decoded.rows.filter(pa.array(mine)), bad, decoded.first_record, len(wanted), pa.array(numbers[mine]))
 
     return decode
 
 
-def _lines_decoder(unit: JsonUnit, chosen: Records) -> Callable[[pa.Schema], Decoded]:
-    """Decodes the chosen lines as a block of their own, and gives them back their numbers."""
+def _lines_decoder(unit: JsonUnit | CsvUnit, chosen: Records) -> Callable[[pa.Schema], Decoded]:
+    """Decodes the chosen lines as a block of their own, and gives them back their numbers and places."""
     lines = unit.lines
+    starts, ends = lines.starts[chosen], lines.ends[chosen]
+    data = b"\n".join([lines.data[s:e] for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]) + b"\n"
+    new_ends = np.cumsum(ends - starts + 1) - 1
+    own = Lines(data, new_ends - (ends - starts), new_ends, 0, 0, len(data))
+    return _renumbered(replace(unit, lines=own), chosen + lines.first_record, lambda at: lines.base + int(starts[at]))
+
+
+def _renumbered(own: RawUnit, records: Records, place: Callable[[int], int]) -> Callable[[pa.Schema], Decoded]:
+    """Decodes a unit cut out of another; record i of it is `records[i]` of the partition and begins at byte `place(i)`."""
 
     def decode(schema: pa.Schema) -> Decoded:
-        starts, ends = lines.starts[chosen], lines.ends[chosen]
-        data = b"\n".join([lines.data[s:e] for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]) + b"\n"
-        lengths = ends - starts
-        new_ends = np.cumsum(lengths + 1) - 1
-        own = Lines(data, new_ends - lengths, new_ends, 0, 0, len(data))
-        decoded = JsonUnit(own, unit.settings, unit.health).decode(schema)
-        numbers = chosen[_numbers(decoded)] + lines.first_record
-        bad = tuple(
-            replace(one, record=int(at) + lines.first_record, byte_offset=lines.base + int(lines.starts[at]))
-            for one, at in ((one, chosen[one.record]) for one in decoded.bad)
-        )
-        return Decoded(decoded.rows, bad, lines.first_record, len(chosen), pa.array(numbers))
+        decoded = own.decode(schema)
+        bad = tuple(replace(one, record=int(records[one.record]), byte_offset=place(one.record)) for one in decoded.bad)
+        first = int(records[0])
+        return Decoded(decoded.rows, bad, first, len(records), pa.array(records[_numbers(decoded)]))
 
     return decode
 

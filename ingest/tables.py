@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from catalog.errors import ConfigurationError, Conflict, NotFound
 from catalog.lake import Identifier, Lake, TableLayout, table_label
+from ingest.deadletter import DEAD_LETTER_PREFIX
 from ingest.schema import TableSchema
 from ingest.shape import Shape, schema_diff
 from ingest.typetree import Field, JsonText, ListOf, Node, Scalar, Struct, landed, to_arrow
@@ -153,13 +154,19 @@ class Tables:
         return view
 
     def ensure(self, tables: Mapping[Identifier, pa.Schema]) -> None:
-        """Create what is missing, and name this pipeline in the table's properties, before the first segment that feeds it."""
+        """Create what is missing, and name this pipeline in the table's properties, before the first segment that feeds it.
+
+        Raises Conflict where a table that the log fed is gone, ConfigurationError where the layout does not fit a new table.
+        """
         for identifier, schema in tables.items():
+            self.view(identifier)
             if identifier not in self._ready:
                 self._lake.create(identifier, schema, self._layout_for(identifier, schema), self._pipeline)
                 self._ready.add(identifier)
 
     def _layout_for(self, identifier: Identifier, schema: pa.Schema) -> TableLayout:
+        if identifier[-1].startswith(DEAD_LETTER_PREFIX):
+            return TableLayout()
         return self._shape.layout_for(schema, self._layout, table_label(identifier), several=self._several)
 
 
