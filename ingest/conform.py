@@ -34,7 +34,7 @@ from ingest.typetree import (
     to_arrow,
 )
 
-__all__ = ["Conformed", "RowProblem", "conform", "leaf_rows_beyond", "text_as", "writable", "writable_schema"]
+__all__ = ["Conformed", "RowProblem", "conform", "leaf_has_values", "leaf_rows_beyond", "text_as", "writable", "writable_schema"]
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -359,8 +359,14 @@ def writable(table: pa.Table) -> pa.Table:
 
 # ------------------------------------------------------------------------------------------------ leaves
 
-def leaf_rows_beyond(table: pa.Table, path: tuple[int | None, ...]) -> Indices:
-    """Rows whose numeric leaf `path` is not finite or at least 2^53 in size: what a double may not hold exactly."""
+def leaf_has_values(table: pa.Table, path: tuple[int | None, ...]) -> bool:
+    """Whether anything but NULL stands at the leaf."""
+    array, _ = _leaf(table, path)
+    return bool(array.null_count < len(array))
+
+
+def _leaf(table: pa.Table, path: tuple[int | None, ...]) -> tuple[pa.Array, list[pa.Array]]:
+    """The leaf's values, lists flattened, and those lists from the outside in."""
     array = _one(table.column(path[0]))
     lists: list[pa.Array] = []
     for step in path[1:]:
@@ -369,6 +375,12 @@ def leaf_rows_beyond(table: pa.Table, path: tuple[int | None, ...]) -> Indices:
             array = array.flatten()
         else:
             array = array.field(step)
+    return array, lists
+
+
+def leaf_rows_beyond(table: pa.Table, path: tuple[int | None, ...]) -> Indices:
+    """Rows whose numeric leaf `path` is not finite or at least 2^53 in size: what a double may not hold exactly."""
+    array, lists = _leaf(table, path)
     values = _numbers(array)
     if not len(values) or (values.max() < EXACT_IN_DOUBLE and values.min() > -EXACT_IN_DOUBLE):
         return np.zeros(0, np.int64)

@@ -35,7 +35,7 @@ from ingest.typetree import (
     is_deferred,
     landed,
     merge,
-    merge_structs,
+    merge_roots,
     to_arrow,
 )
 
@@ -98,8 +98,7 @@ class TableSchema:
         if incoming is self.arrow or incoming.equals(self.arrow, check_metadata=True):
             return SchemaChange(self, (), ())
         conflicts: list[TypeConflict] = []
-        root = merge_structs(self.root, from_arrow(incoming), self.object_keys_max, conflicts)
-        grown = root if isinstance(root, Struct) else self.root
+        grown = merge_roots(self.root, from_arrow(incoming), self.object_keys_max, conflicts)
         refused = tuple(str(one) for one in conflicts)
         if grown is self.root:
             return SchemaChange(self, (), refused)

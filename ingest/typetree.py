@@ -35,7 +35,7 @@ from catalog.errors import ConfigurationError
 __all__ = [
     "COLUMNS_MAX", "DEPTH_MAX", "DOC", "EXACT_IN_DOUBLE", "UNKNOWN", "Field", "JsonText", "ListOf", "MapOf", "Node", "Scalar", "Struct",
     "TypeConflict", "Unknown", "describe", "field_key", "from_arrow", "grown", "is_deferred", "landed", "mark_wide", "merge",
-    "merge_scalars", "to_arrow",
+    "merge_roots", "merge_scalars", "to_arrow",
 ]
 
 DEPTH_MAX: Final = 64
@@ -374,8 +374,21 @@ def merge_scalars(have: Scalar, come: Scalar) -> Scalar:
     raise TypeConflict("type.conflict", describe(have), describe(come))
 
 
-def merge_structs(have: Struct, come: Struct, keys_max: int, conflicts: list[TypeConflict] | None = None) -> Struct | JsonText:
-    """Union of the fields; an inner conflict is raised, or noted, with its path."""
+def merge_roots(have: Struct, come: Struct, keys_max: int, conflicts: list[TypeConflict]) -> Struct:
+    """Union of the columns of two tables; conflicts are noted. Beyond COLUMNS_MAX new columns are left out, and noted."""
+    merged = merge_structs(Struct(have.fields), come, keys_max, conflicts, COLUMNS_MAX)
+    if isinstance(merged, Struct):
+        return have if merged.fields is have.fields else Struct(merged.fields, have.landed)
+    count = len(have.fields.keys() | come.fields.keys())
+    conflicts.append(TypeConflict("object.too_many_keys", f"at most {COLUMNS_MAX} columns", str(count)))
+    known = {key: one for key, one in come.fields.items() if key in have.fields}
+    return merge_roots(have, Struct(known), keys_max, []) if known else have
+
+
+def merge_structs(
+    have: Struct, come: Struct, keys_max: int, conflicts: list[TypeConflict] | None = None, own_max: int | None = None
+) -> Struct | JsonText:
+    """Union of the fields; an inner conflict is raised, or noted, with its path. `own_max`: the limit for this level alone."""
     changed: dict[str, Field] = {}
     for key, one in come.fields.items():
         known = have.fields.get(key)
@@ -391,7 +404,7 @@ def merge_structs(have: Struct, come: Struct, keys_max: int, conflicts: list[Typ
             changed[key] = Field(node)
         elif node is not known.node:
             changed[key] = Field(node, known.name)
-    return grown(have, changed, keys_max) if changed else have
+    return grown(have, changed, own_max or keys_max) if changed else have
 
 
 def grown(have: Struct, changed: Mapping[str, Field], keys_max: int) -> Struct | JsonText:

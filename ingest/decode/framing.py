@@ -155,9 +155,8 @@ class LineReader:
         tail = bytearray()
         while chunk := self._stream.read(self._block_bytes):
             if len(tail) > self._line_bytes_max:
-                rest = yield from self._skip_line(tail, chunk)
-                tail = bytearray(rest)
-                continue
+                chunk = yield from self._skip_line(tail, chunk)
+                tail = bytearray()
             cut = chunk.rfind(b"\n") + 1
             if not cut:
                 tail += chunk

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from catalog.errors import Internal
-from ingest.conform import conform, leaf_rows_beyond
+from ingest.conform import conform, leaf_has_values, leaf_rows_beyond
 from ingest.decode.base import RAW_BYTES_MAX, decoded
 from ingest.decode.framing import Lines, not_utf8
 from ingest.decode.jsoninfer import Rejected, Rules, read_record, widen_record
@@ -174,6 +174,8 @@ class _Block:
         )
         if table.num_rows != len(wanted):
             raise pa.ArrowInvalid(f"{len(wanted)} lines gave {table.num_rows} rows")
+        if any(leaf_has_values(table, path) for path in plan.untyped):
+            raise pa.ArrowInvalid("a list that only held nulls now holds a value")
         return table
 
     # -------------------------------------------------------------------------------------------- the lines in question

@@ -56,6 +56,11 @@ class JsonPlan:
         return tuple(leaves(self.parse_root, pa.float64()))
 
     @cached_property
+    def untyped(self) -> tuple[LeafPath, ...]:
+        """List items that were always null. pyarrow miscounts lists of the null type, so they are parsed as booleans and must be null."""
+        return tuple(path for path in _unknown_items(self.root))
+
+    @cached_property
     def longs(self) -> tuple[LeafPath, ...]:
         """Integer leaves that could still widen to double, so a value beyond 2^53 has to be noticed."""
         return tuple(leaves(self.root, pa.int64()))
@@ -76,7 +81,7 @@ def _parse_type(node: Node) -> pa.DataType:
         case Unknown():
             return pa.null()
         case ListOf(item):
-            return pa.list_(pa.field("element", _parse_type(item)))
+            return pa.list_(pa.field("element", pa.bool_() if isinstance(item, Unknown) else _parse_type(item)))
         case Struct(fields):
             return pa.struct([pa.field(key, _parse_type(one.node)) for key, one in fields.items()])
         case Scalar(kind) if kind in _AS_IS or pa.types.is_decimal(kind):
@@ -90,7 +95,7 @@ def _parsed(node: Node) -> Node:
         case Unknown() | JsonText():
             return node
         case ListOf(item):
-            return ListOf(_parsed(item))
+            return ListOf(Scalar(pa.bool_()) if isinstance(item, Unknown) else _parsed(item))
         case Struct(fields):
             return Struct({key: Field(_parsed(one.node), key) for key, one in fields.items()}, node.landed)
         case MapOf():
@@ -110,6 +115,15 @@ def leaves(node: Node, kind: pa.DataType, path: LeafPath = ()) -> list[LeafPath]
             return leaves(item, kind, (*path, None))
         case Scalar(of, wide, landed) if of == kind and not wide and not (landed and kind == pa.int64()):
             return [path]
+    return []
+
+
+def _unknown_items(node: Node, path: LeafPath = ()) -> list[LeafPath]:
+    match node:
+        case Struct(fields):
+            return [leaf for i, one in enumerate(fields.values()) for leaf in _unknown_items(one.node, (*path, i))]
+        case ListOf(item):
+            return [(*path, None)] if isinstance(item, Unknown) else _unknown_items(item, (*path, None))
     return []
 
 

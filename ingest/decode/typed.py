@@ -13,7 +13,7 @@ from ingest.conform import RowProblem, conform, leaf_rows_beyond
 from ingest.decode.base import RAW_BYTES_MAX, decoded
 from ingest.decode.jsonplan import leaves
 from ingest.sources.base import BadRecord, Decoded
-from ingest.typetree import COLUMNS_MAX, Struct, TypeConflict, from_arrow, mark_wide, merge, to_arrow
+from ingest.typetree import Struct, TypeConflict, from_arrow, mark_wide, merge_roots, to_arrow
 
 __all__ = ["decode_table", "row_text", "with_wide"]
 
@@ -29,9 +29,8 @@ def decode_table(
     `numbers` are the records of the rows relative to `first_record` (None: in order), `bad` what was refused before.
     """
     running = from_arrow(schema)
-    conflicts: list[TypeConflict] = []
-    grown = merge(running, with_wide(from_arrow(table.schema), table), keys_max, conflicts)
-    root = grown if isinstance(grown, Struct) and len(grown.fields) <= COLUMNS_MAX else running
+    conflicts: list[TypeConflict] = []  # told by conform, row by row
+    root = merge_roots(running, with_wide(from_arrow(table.schema), table), keys_max, conflicts)
     rows, problems, kept = conform(table, to_arrow(root))
     bad = list(bad or ())
     at = np.arange(table.num_rows, dtype=np.int64) if numbers is None else numbers
