@@ -239,12 +239,13 @@ def _clean(filesystem: FileSystem, folder: LogFolder, control: Control, offsets:
         name for name in names
         if name.endswith(".seg.partial") or ((index := LogFolder.index_of(name)) is not None and index <= control.base.index)
     ]
+    if not dead:
+        return
     with disk_errors("cleaning", folder.segments):
         for name in dead:
             with suppress(FileNotFoundError):
                 filesystem.unlink(folder.segments / name)
         failpoint.hit("recovery.unlinked")
         filesystem.sync_folder(folder.segments)
-    if dead:
-        _LOG.info("removed %d files that a crash left in %s", len(dead), folder.segments)
+    _LOG.info("removed %d files that a crash left in %s", len(dead), folder.segments)
     failpoint.hit("recovery.cleaned")

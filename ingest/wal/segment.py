@@ -43,6 +43,7 @@ _PREFIX: Final = struct.Struct("<8sII")
 _CRC: Final = struct.Struct("<I")
 _FOOTER: Final = struct.Struct("<QI4s")
 _ALIGN: Final = 64
+_THREADS_FROM_BYTES: Final = 256 * 1024
 
 
 class SegmentDamaged(DataCorruption):
@@ -202,7 +203,7 @@ class SegmentReader:
         """Rows of one group. Raises DataCorruption where they are not Arrow, or not as many as the header says."""
         rows = 0
         try:
-            with pa.ipc.open_stream(self._stream(group)) as reader:
+            with pa.ipc.open_stream(self._stream(group), options=_read_options(group.length_bytes)) as reader:
                 for batch in reader:
                     rows += batch.num_rows
                     yield batch
@@ -218,13 +219,22 @@ class SegmentReader:
 def _ipc_stream(identifier: Identifier, batches: Sequence[pa.RecordBatch], compression: str) -> pa.Buffer:
     schema = batches[0].schema
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=_threads(sum(batch.nbytes for batch in batches)))
     with pa.ipc.new_stream(sink, schema, options=options) as writer:
         for batch in batches:
             if batch.schema != schema:
                 raise InvalidRequest(f"batches of one group of {table_label(identifier)} differ in schema: {schema} and {batch.schema}")
             writer.write_batch(batch)
     return sink.getvalue()
+
+
+def _threads(size_bytes: int) -> bool:
+    """Whether compressing that much is worth handing it to other threads."""
+    return size_bytes >= _THREADS_FROM_BYTES
+
+
+def _read_options(size_bytes: int) -> pa.ipc.IpcReadOptions:
+    return pa.ipc.IpcReadOptions(use_threads=_threads(size_bytes))
 
 
 def _aligned(size: int) -> int:

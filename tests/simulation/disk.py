@@ -30,21 +30,22 @@ class _Inode:
         self.doubtful = False
 
 
-_ROOT = Path("/")
+_ROOT = "/"
 _FOLDER = _Inode()
-_Change = list[tuple[Path, "_Inode | None"]]
+_Change = list[tuple[str, "_Inode | None"]]
 
 
 class SimDisk:
     """The medium, and the page cache over it. Processes use it through `SimFileSystem`."""
 
     def __init__(self) -> None:
-        self.names: dict[Path, _Inode] = {_ROOT: _FOLDER}
-        self._durable: dict[Path, _Inode] = {_ROOT: _FOLDER}
-        self._pending: dict[Path, list[_Change]] = {}
+        # Keys are the paths' texts: looking a Path up costs several times as much.
+        self.names: dict[str, _Inode] = {_ROOT: _FOLDER}
+        self._durable: dict[str, _Inode] = {_ROOT: _FOLDER}
+        self._pending: dict[str, list[_Change]] = {}
         self.locks: dict[Path, SimLock] = {}
 
-    def change(self, folder: Path, change: _Change) -> None:
+    def change(self, folder: str, change: _Change) -> None:
         """Apply a change of names at once in the cache; on the medium it waits for a sync of the folder."""
         for path, inode in change:
             if inode is None:
@@ -53,7 +54,7 @@ class SimDisk:
                 self.names[path] = inode
         self._pending.setdefault(folder, []).append(change)
 
-    def sync_folder(self, folder: Path) -> None:
+    def sync_folder(self, folder: str) -> None:
         for change in self._pending.pop(folder, ()):
             self._apply(change)
 
@@ -75,9 +76,9 @@ class SimDisk:
                     break
         self._pending.clear()
         self.locks.clear()
-        survivors: dict[Path, _Inode] = {}
+        survivors: dict[str, _Inode] = {}
         for path in sorted(self._durable):  # parents come before what is in them
-            if path == _ROOT or path.parent in survivors:
+            if path == _ROOT or os.path.dirname(path) in survivors:
                 survivors[path] = self._durable[path]
         for inode in survivors.values():
             if inode.content != inode.durable:
@@ -128,48 +129,49 @@ class SimFileSystem:
         return lock
 
     def make_folder(self, folder: Path) -> None:
-        for path in reversed([folder, *folder.parents]):
-            if path not in self._disk.names and any(p in self._disk.names for p in path.parents):
+        for path in (*reversed(folder.parents), folder):
+            if str(path) not in self._disk.names:
                 self._hook("disk.make_folder")
-                self._disk.change(path.parent, [(path, _FOLDER)])
+                self._change((path, _FOLDER))
 
     def list(self, folder: Path) -> list[str]:
         self._hook("disk.list")
-        return [path.name for path in self._disk.names if path.parent == folder]
+        prefix = f"{folder}/"
+        inside = (path.removeprefix(prefix) for path in self._disk.names if path.startswith(prefix))
+        return [name for name in inside if "/" not in name]
 
     def create(self, path: Path) -> SimFile:
         self._hook("disk.create")
-        if path in self._disk.names:
+        if str(path) in self._disk.names:
             raise _os_error(errno.EEXIST, path)
         inode = _Inode()
-        self._disk.change(path.parent, [(path, inode)])
+        self._change((path, inode))
         return SimFile(inode, self._hook, self._chance)
 
     def move_new(self, source: Path, target: Path) -> None:
         self._hook("disk.link")
-        if target in self._disk.names:
+        if str(target) in self._disk.names:
             raise _os_error(errno.EEXIST, target)
-        self._disk.change(target.parent, [(target, self._at(source))])
+        self._change((target, self._at(source)))
         self._hook("disk.unlink_source")
-        self._disk.change(source.parent, [(source, None)])
+        self._change((source, None))
 
     def replace(self, source: Path, target: Path) -> None:
         self._hook("disk.replace")
-        self._disk.change(target.parent, [(target, self._at(source)), (source, None)])
+        self._change((target, self._at(source)), (source, None))
 
     def unlink(self, path: Path) -> None:
         self._at(path)
         self._hook("disk.unlink")
-        self._disk.change(path.parent, [(path, None)])
+        self._change((path, None))
 
     def sync_file(self, path: Path) -> None:
-        inode = self._at(path)
-        _sync(inode, self._hook)
+        _sync(self._at(path), self._hook)
 
     def sync_folder(self, folder: Path) -> None:
         self._at(folder)
         self._hook("disk.sync_folder")
-        self._disk.sync_folder(folder)
+        self._disk.sync_folder(str(folder))
 
     def read(self, path: Path) -> bytes:
         self._hook("disk.read")
@@ -179,8 +181,12 @@ class SimFileSystem:
         self._hook("disk.map")
         return pa.py_buffer(self._at(path).content)
 
+    def _change(self, *changes: tuple[Path, _Inode | None]) -> None:
+        texts: _Change = [(str(path), inode) for path, inode in changes]
+        self._disk.change(os.path.dirname(texts[0][0]), texts)
+
     def _at(self, path: Path) -> _Inode:
-        inode = self._disk.names.get(path)
+        inode = self._disk.names.get(str(path))
         if inode is None:
             raise _os_error(errno.ENOENT, path)
         return inode

@@ -341,7 +341,7 @@ class Process:
         rows: dict[Identifier, list[int]] = {}
         for partition in PARTITIONS:
             first = self.cursors[partition]
-            end = min(machine.written[partition], first + chance.below(4))
+            end = min(machine.written[partition], first + (20 if machine.quiet else chance.below(4)))
             if end == first:
                 continue
             ends[partition] = end

@@ -276,6 +276,7 @@ def test_killed_while_recovering(world: World, at: Callable[[str, BaseException]
     with pytest.raises(Kill):
         log.append(draft(3, 3))
     log.close()
+    world.folder.partial(3).write_bytes(b"half an entry")
     at(step, Kill())
     with pytest.raises(Kill):
         world.open()
