@@ -80,11 +80,15 @@ class MetadataFiles:
         return PyArrowFileIO() if local_path(location) is not None else self.io(location, properties)
 
     def read(self, location: str) -> TableMetadata:
-        """Raises FileNotFoundError, DataCorruption."""
+        """Raises FileNotFoundError, DataCorruption, Unavailable."""
         metadata = self._parsed.get(location)
         if metadata is None:
             try:
                 metadata = FromInputFile.table_metadata(self.io(location).new_input(location))
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise Unavailable(f"the table metadata file {location} cannot be read now: {error}") from error
             except (ValueError, ValidationError) as error:
                 raise DataCorruption(f"the table metadata file {location} cannot be read: {error}") from error
             self._parsed.put(location, metadata)
@@ -187,7 +191,7 @@ class Committer:
             return False
         try:
             history = [entry.metadata_file for entry in self._files.read(row.metadata_location).metadata_log]
-        except (OSError, DataCorruption):
+        except (OSError, DataCorruption, Unavailable):
             return False
         chain = [*history, row.metadata_location]
         return location not in chain and base.metadata_location in history

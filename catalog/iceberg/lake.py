@@ -243,7 +243,10 @@ class IcebergLake:
         updates.append(SetPropertiesUpdate(updates={MARK_PREFIX + wal_id: str(mark)}))
         made: list[str] = []
         if written.files:
-            snapshot, made = self._snapshot(base, written, summary)
+            try:
+                snapshot, made = self._snapshot(base, written, summary)
+            except OSError as error:
+                raise Unavailable(f"the manifest of a commit to {label} cannot be written ({error}); free space, run again") from error
             updates += [
                 AddSnapshotUpdate(snapshot=snapshot),
                 SetSnapshotRefUpdate.model_validate(
@@ -330,7 +333,10 @@ class IcebergLake:
         known = self._manifests.get(parent.manifest_list)
         if known is None:
             io = self.catalog.files.io(parent.manifest_list, base.properties)
-            known = tuple(read_manifest_list(io.new_input(parent.manifest_list)))
+            try:
+                known = tuple(read_manifest_list(io.new_input(parent.manifest_list)))
+            except FileNotFoundError as error:
+                raise DataCorruption(f"the table at {base.location} has lost its manifest list {parent.manifest_list}") from error
         return tuple(manifest for manifest in known if manifest.has_added_files() or manifest.has_existing_files())
 
     def _commit(self, state: TableState, base: TableMetadata, updates: list[TableUpdate], made: Iterable[str]) -> TableState:

@@ -105,10 +105,11 @@ class DurableFileIO(PyArrowFileIO):
 class _DurableFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         """Raises FileExistsError where the file stands and `overwrite` is False."""
-        folder = os.path.dirname(self._path)
+        path = local_path(self.location) or self.location
+        folder = os.path.dirname(path)
         top = _first_missing(folder)
         os.makedirs(folder, exist_ok=True)
-        return _DurableStream(open(self._path, "wb" if overwrite else "xb"), folder, top)
+        return _DurableStream(open(path, "wb" if overwrite else "xb"), folder, top)
 
 
 def _first_missing(folder: str) -> str:

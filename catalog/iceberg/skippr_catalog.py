@@ -26,12 +26,12 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties, TableVersion
 from pyiceberg.view import View
 from pyiceberg.view.metadata import ViewVersion
 
-from catalog.errors import ConfigurationError, DataCorruption
+from catalog.errors import ConfigurationError, DataCorruption, OutcomeUnknown
 from catalog.iceberg._pyiceberg import CatalogBase, apply_updates, build_metadata
 from catalog.iceberg.commit import Committer, MetadataFiles
 from catalog.iceberg.local_io import local_path, make_folder
 from catalog.iceberg.rows import CatalogRows, Pointer
-from catalog.items.table import ItemTable
+from catalog.items.table import ConditionFailed, ItemTable
 from catalog.keys import normalize_warehouse
 from catalog.lake import table_label
 
@@ -300,7 +300,13 @@ class SkipprCatalog(CatalogBase):
     def _create(self, identifier: Identifier, metadata: TableMetadata, location: str) -> None:
         path = local_path(self.warehouse)
         if path is not None:
-            make_folder(path)
+            try:
+                make_folder(path)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"the warehouse {self.warehouse} of catalog {self.name!r} cannot be made: {error.strerror}; name another folder or "
+                    "change its rights"
+                ) from error
         self.files.write(metadata, location)
         try:
             self.rows.create_table(identifier, Pointer(location, str(metadata.table_uuid), 1))
@@ -322,9 +328,6 @@ class SkipprCatalog(CatalogBase):
         return _response(metadata, location)
 
     def _overwrite(self, identifier: Identifier, base: Pointer, uuid: str, location: str) -> None:
-        from catalog.errors import OutcomeUnknown
-        from catalog.items.table import ConditionFailed
-
         try:
             self.rows.replace_table(identifier, base, uuid, location)
         except (ConditionFailed, OutcomeUnknown) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -297,6 +298,23 @@ def test_a_metadata_file_that_is_gone_or_broken_is_named(catalog: SkipprCatalog)
         fresh = SkipprCatalog.over(catalog.rows.items, "fresh", catalog.warehouse)
         with pytest.raises(DataCorruption, match=location.name):
             fresh.load_table(f"ns.{name}")
+
+
+def test_through_pyicebergs_own_loader(tmp_path: Path) -> None:
+    options = {"py-catalog-impl": "catalog.SkipprCatalog", "item_store": str(tmp_path / "c.db"), "warehouse": str(tmp_path / "lake")}
+    with load_catalog("mine", **options) as loaded:
+        loaded.create_namespace("ns")
+        loaded.create_table("ns.t", SCHEMA).append(rows(0, 2))
+        assert loaded.load_table("ns.t").scan().to_arrow().num_rows == 2
+
+
+def test_a_warehouse_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    broken = SkipprCatalog("c", item_store=str(tmp_path / "c.db"), warehouse=str(tmp_path / "file" / "lake"))
+    broken.create_namespace("ns")
+    with pytest.raises(ConfigurationError, match="file/lake"):
+        broken.create_table("ns.t", SCHEMA)
+    broken.close()
 
 
 def test_from_properties_and_lazily_exported(tmp_path: Path) -> None:
