@@ -16,6 +16,7 @@ from flight.protocol.patterns import LikePattern
 from flight.protocol.sql_info import Functions, sql_info_table, sql_info_values
 from flight.protocol.types import describe_columns, xdbc_type_info
 from flight.protocol.wire import Message
+from flight.sessions import Limits
 
 __all__ = ["Metadata", "Rows"]
 
@@ -44,9 +45,10 @@ def _table(schema: pa.Schema, *columns: Sequence[object]) -> Rows:
 class Metadata:
     """Metadata of all scopes of a server. Thread safe; reads the engines anew for each request."""
 
-    def __init__(self, engines: Sequence[Engine], version: str, statement_timeout_ms: int, max_sessions: int) -> None:
+    def __init__(self, engines: Sequence[Engine], version: str, limits: Limits) -> None:
         self._engines: Final = sorted(engines, key=lambda engine: engine.catalog)
-        self._sql_info: Final = sql_info_values(version, _functions(engines), statement_timeout_ms, max_sessions)
+        self._sql_info: Final = sql_info_values(
+            version, _functions(engines), int(limits.session_idle_s * 1000), limits.max_sessions, limits.statement_chars)
         self._answers: Final[dict[type[Message], Callable[..., Rows]]] = {
             m.CommandGetSqlInfo: lambda command: _rows(sql_info_table(self._sql_info, command.info)),
             m.CommandGetXdbcTypeInfo: lambda command: _rows(xdbc_type_info(command.data_type)),

@@ -24,6 +24,7 @@ import pyarrow.flight as fl
 from catalog.clock import Clock, SystemClock
 from catalog.errors import ConfigurationError, InvalidRequest, Unavailable, Unsupported
 from flight.actions import ALLOWED_WHILE_STOPPING, Actions, check_transaction
+from flight.connections import cut_connections
 from flight.engine.api import Engine
 from flight.metadata import Metadata, Rows
 from flight.protocol import messages as m
@@ -37,6 +38,7 @@ __all__ = ["FlightSqlServer", "parse_bind"]
 
 _MIDDLEWARE: Final = "skippr"
 _SWEEP_S: Final = 30.0
+_CLOSE_S: Final = 1.0
 _READ_ONLY: Final = ("this server is read-only: it runs queries and no updates; rows come in through `skipprd sync`")
 _log = logging.getLogger("skippr.flight")
 
@@ -267,7 +269,7 @@ class FlightSqlServer:
         host, port = parse_bind(bind)
         self.sessions: Final = Sessions(engines, clock or SystemClock(), limits)
         version = importlib.metadata.version("skipprd")
-        metadata = Metadata(engines, version, int(limits.session_idle_s * 1000), limits.max_sessions)
+        metadata = Metadata(engines, version, limits)
         self.streams: Final = Streams(self.sessions, limits)
         self._host = f"[{host}]" if ":" in host else host
         try:
@@ -303,10 +305,11 @@ class FlightSqlServer:
                 _log.exception("idle sessions could not be closed")
 
     def shutdown(self, grace_s: float = 10.0) -> bool:
-        """Stop: refuse what is new (Unavailable), give what runs `grace_s`, then interrupt it, then close sessions and port.
+        """Stop: refuse what is new (Unavailable), give what runs `grace_s`, then interrupt it, then cut the connections of clients
+        that do not read, then close sessions and port.
 
-        True where every call ended; False where a client that reads nothing still holds one, which only the end of the process
-        frees. Call it from a thread of your own, never from a handler. Idempotent.
+        True where every call ended, False where one still holds a thread. Call it from a thread of your own, never from
+        a handler. Idempotent.
         """
         self._service.stopping = True
         if self._stopped.is_set():
@@ -315,12 +318,16 @@ class FlightSqlServer:
             interrupted = self.streams.cancel_all()
             _log.warning("interrupted %d statements that still ran after %s s", interrupted, grace_s)
         self._stopped.set()
+        port = self.port
         closing = threading.Thread(target=self._service.shutdown, name="flight-shutdown", daemon=True)
         closing.start()
-        closing.join(max(1.0, min(grace_s, 5.0)))
+        closing.join(_CLOSE_S)
+        if closing.is_alive():
+            _log.warning("cut %d connections whose clients did not end their calls", cut_connections(port))
+            closing.join(_CLOSE_S)
         self.sessions.close_all()
         if closing.is_alive():
-            _log.warning("%d clients do not read their rows; their calls end with this process", self.streams.count())
+            _log.error("%d calls did not end; they end with this process", self.streams.count())
             return False
         self.streams.stop()
         self._sweeper.join()

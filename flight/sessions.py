@@ -36,6 +36,7 @@ class Limits:
     max_streams: int = 256
     session_idle_s: float = 3600.0
     ticket_idle_s: float = 300.0
+    statement_chars: int = 4 << 20
     parameter_bytes: int = 8 << 20
     batch_bytes: int = 8 << 20
 
@@ -197,6 +198,8 @@ class Sessions:
 
     def prepare(self, session: Session, sql: str, *, one_shot: bool = False) -> Prepared:
         """Check, resolve and plan a statement. Raises what EngineSession.prepare raises, InvalidRequest at the limit."""
+        if len(sql) > self._limits.statement_chars:
+            raise InvalidRequest(f"a statement of {len(sql)} characters; at most {self._limits.statement_chars} are taken")
         if len(session.statements) >= self._limits.max_statements_per_session:
             raise InvalidRequest(
                 f"this session holds {len(session.statements)} statements, the most it may; close some of them first")

@@ -84,11 +84,12 @@ _FIXED: Final[dict[int, tuple[int, SqlInfoValue]]] = {
 }
 
 
-def sql_info_values(version: str, functions: Functions, statement_timeout_ms: int,
-                    max_sessions: int) -> dict[int, tuple[int, SqlInfoValue]]:
+def sql_info_values(version: str, functions: Functions, statement_timeout_ms: int, max_sessions: int,
+                    max_statement_length: int) -> dict[int, tuple[int, SqlInfoValue]]:
     """code -> (union child, value), ordered by code.
 
-    `statement_timeout_ms`: how long an unused prepared statement lives; `max_sessions`: at most so many connections.
+    `statement_timeout_ms`: how long an unused prepared statement lives; `max_sessions`: at most so many connections;
+    `max_statement_length`: in characters.
     """
     values: dict[int, tuple[int, SqlInfoValue]] = {
         **_FIXED,
@@ -102,6 +103,7 @@ def sql_info_values(version: str, functions: Functions, statement_timeout_ms: in
         511: (_TEXTS, functions.get("system", [])),
         512: (_TEXTS, functions.get("datetime", [])),
         549: (_BIGINT, max_sessions),
+        557: (_BIGINT, max_statement_length),
     }
     return dict(sorted(values.items()))
 

@@ -23,7 +23,7 @@ CHILD_OF = {
 
 
 def info(codes: list[int]) -> pa.Table:
-    return sql_info_table(sql_info_values("1.2.3", {"keywords": ["SELECT"], "numeric": ["abs"]}, 5_000, 10), codes)
+    return sql_info_table(sql_info_values("1.2.3", {"keywords": ["SELECT"], "numeric": ["abs"]}, 5_000, 10, 1000), codes)
 
 
 def test_sql_info_is_complete_and_each_value_in_the_child_the_drivers_read() -> None:
@@ -39,6 +39,7 @@ def test_sql_info_is_complete_and_each_value_in_the_child_the_drivers_read() -> 
 def test_sql_info_of_some_codes() -> None:
     assert info([8]).to_pylist() == [{"info_name": 8, "value": 1}]
     assert info([508, 9999, 508, 1]).to_pylist() == [{"info_name": 508, "value": ["SELECT"]}, {"info_name": 1, "value": "1.2.3"}]
+    assert info([100, 549, 557])["value"].to_pylist() == [5_000, 10, 1000]
     assert info([9999]).num_rows == 0
     assert info([517]).to_pylist()[0]["value"]
 

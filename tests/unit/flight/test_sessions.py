@@ -131,6 +131,14 @@ def test_statements_of_a_session_are_limited(sessions: Sessions) -> None:
     sessions.prepare(session, "SELECT 42")
 
 
+def test_a_statement_may_be_too_long() -> None:
+    sessions = Sessions([FakeEngine()], ManualClock(), Limits(statement_chars=20))
+    session = sessions.get(None, "a")
+    sessions.prepare(session, "SELECT 42")
+    with pytest.raises(InvalidRequest, match="a statement of 29 characters; at most 20"):
+        sessions.prepare(session, "SELECT 42" + " " * 20)
+
+
 def test_a_statement_closed_while_it_runs_stays_open_until_it_ends(sessions: Sessions, engine: FakeEngine) -> None:
     prepared = sessions.prepare(sessions.get(None, "a"), "SELECT 42")
     sessions.use(prepared)
