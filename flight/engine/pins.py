@@ -115,7 +115,7 @@ def take(holes: Sequence[Hole], lake: LakeReader, live: LiveSource | None, mode:
 
 def _load(holes: Sequence[Hole], lake: LakeReader) -> list[TableState]:
     """One reading per table, however many holes it has."""
-    states = {hole.identifier: lake.load(hole.identifier) for hole in holes}
+    states = {identifier: lake.load(identifier) for identifier in dict.fromkeys(hole.identifier for hole in holes)}
     return [states[hole.identifier] for hole in holes]
 
 

@@ -325,12 +325,14 @@ class Rewriter:
         self.changed = True
 
     def _qualifier(self, names: list[str], context: _Context) -> tuple[str, int]:
-        """(alias, number of leading parts it replaces besides the table's own) of a qualified column; 0 where it stays."""
+        """(alias, position of the table's own part) of a qualified column; 0 where it stays. A schema may be several parts."""
+        starts = (1, 0) if names[0] == self._catalog else (0,)
         for scope in context.scopes:
-            if len(names) >= 4 and names[0] == self._catalog and (names[1], names[2]) in scope.tables:
-                return scope.tables[names[1], names[2]], 2
-            if len(names) >= 3 and (names[0], names[1]) in scope.tables:
-                return scope.tables[names[0], names[1]], 1
+            for start in starts:
+                for at in range(start + 1, len(names) - 1):
+                    alias = scope.tables.get((".".join(names[start:at]), names[at]))
+                    if alias is not None:
+                        return alias, at
         return "", 0
 
     def _star(self, node: Node, context: _Context) -> None:
