@@ -3,7 +3,7 @@
 The table is the ledger: it carries the log's mark, and one commit appends the rows of the entries behind the mark and moves it. So a
 crash at any point is repaired by reading the mark again, and there is no other record of progress that could disagree with it.
 
-The planning is pure (`check_mark`, `plan`, `windows`, `reclaimable`); `Compactor` is the loop around it. However large the backlog,
+The planning is pure (`ingest.compaction`); `Compactor` is the loop around it. However large the backlog,
 entries are taken in windows, a table's share of a window in commits of about `commit_bytes`, and rows are streamed, so memory stays
 within what the lake's writer is allowed. Entries are reclaimed after every window, once every table they feed is past them.
 """
@@ -25,42 +25,15 @@ from catalog.arrow_schema import union_all
 from catalog.clock import Clock
 from catalog.errors import Conflict, DataCorruption, NotFound, OutcomeUnknown, SkipprError, Unavailable
 from catalog.lake import DataFiles, Identifier, Lake, Mark, StaleFiles, TableState, table_label
+from ingest.compaction import EntryHeader, Take, check_mark, log_bytes, plan, reclaimable, tables_of, windows
 from ingest.settings import CompactionSettings
 
-__all__ = [
-    "CompactableLog", "CompactionReport", "Compactor", "EntryGroup", "EntryHeader", "Take", "check_mark", "plan", "reclaimable", "windows",
-]
+__all__ = ["CompactableLog", "CompactionReport", "Compactor"]
 
 _log = logging.getLogger(__name__)
 _WINDOW_COMMITS: Final = 4
 _PAUSE_S: Final = 0.02
 _PAUSE_MAX_S: Final = 2.0
-
-
-class EntryGroup(Protocol):
-    """Rows of one table in an entry; `length_bytes` is what they take in the log."""
-
-    @property
-    def identifier(self) -> Identifier: ...
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def length_bytes(self) -> int: ...
-
-
-class EntryHeader(Protocol):
-    """What an entry says about itself. Indexes count without a gap; epochs never fall along the log."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def groups(self) -> Sequence[EntryGroup]: ...
 
 
 class CompactableLog(Protocol):
@@ -94,17 +67,6 @@ class CompactableLog(Protocol):
     def reclaim(self, upto: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
-    """Entries whose rows for one table go into one commit that moves its mark from `after` to `upto`."""
-
-    after: Mark
-    upto: Mark
-    indexes: tuple[int, ...]
-    rows: int
-    length_bytes: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
     """What one run did. `size_bytes` is Parquet; `reclaimed_upto` is the log's base afterwards."""
@@ -122,83 +84,6 @@ class CompactionReport:
             self, tables=tuple(dict.fromkeys([*self.tables, identifier])), rows=self.rows + files.rows,
             files=self.files + len(files.paths), size_bytes=self.size_bytes + files.size_bytes, commits=self.commits + 1,
         )
-
-
-# -- planning: pure
-
-
-def check_mark(identifier: Identifier, wal_id: str, mark: Mark, headers: Sequence[EntryHeader], published: int, fed: int) -> None:
-    """Raise DataCorruption where table and log cannot belong together (rules 12 and 13). `fed` is the table's entry in `log.fed`."""
-    label = table_label(identifier)
-    restored = "table and log do not belong together: was one of them restored from a backup?"
-    if mark.index < fed:
-        raise DataCorruption(
-            f"{label} holds log {wal_id} up to entry {mark.index}, but entries up to {fed} that fed it are reclaimed: rows between are "
-            f"gone; {restored}"
-        )
-    if mark.index > published:
-        raise DataCorruption(f"{label} holds log {wal_id} up to entry {mark.index}, but the log ends at {published}; {restored}")
-    for header in headers:
-        if header.index == mark.index and header.epoch != mark.epoch:
-            raise DataCorruption(f"{label} has mark {mark} of log {wal_id}, whose entry of that index has epoch {header.epoch}; {restored}")
-
-
-def plan(headers: Sequence[EntryHeader], identifier: Identifier, mark: Mark, bytes_max: int) -> list[Take]:
-    """The commits that bring the table from `mark` through the last entry that feeds it; each at least one entry, in order."""
-    takes: list[Take] = []
-    indexes: list[int] = []
-    rows, size, after, last = 0, 0, mark, mark
-    for header in headers:
-        groups = [group for group in header.groups if group.identifier == identifier]
-        if header.index <= mark.index or not groups:
-            continue
-        added = sum(group.length_bytes for group in groups)
-        if indexes and size + added > bytes_max:
-            takes.append(Take(after, last, tuple(indexes), rows, size))
-            indexes, rows, size, after = [], 0, 0, last
-        indexes.append(header.index)
-        rows += sum(group.rows for group in groups)
-        size += added
-        last = Mark(header.epoch, header.index)
-    if indexes:
-        takes.append(Take(after, last, tuple(indexes), rows, size))
-    return takes
-
-
-def windows(headers: Sequence[EntryHeader], bytes_max: int) -> Iterator[list[EntryHeader]]:
-    """The entries in runs of at most `bytes_max` bytes, each at least one entry."""
-    window: list[EntryHeader] = []
-    size = 0
-    for header in headers:
-        added = _size(header)
-        if window and size + added > bytes_max:
-            yield window
-            window, size = [], 0
-        window.append(header)
-        size += added
-    if window:
-        yield window
-
-
-def reclaimable(headers: Sequence[EntryHeader], marks: Mapping[Identifier, Mark], base: int) -> int:
-    """The last index of the prefix whose entries every table they feed holds; `base` where there is none (rule 13)."""
-    upto = base
-    for header in headers:
-        if any(marks[group.identifier].index < header.index for group in header.groups):
-            break
-        upto = header.index
-    return upto
-
-
-def _size(header: EntryHeader) -> int:
-    return sum(group.length_bytes for group in header.groups)
-
-
-def _tables(headers: Sequence[EntryHeader]) -> list[Identifier]:
-    return list(dict.fromkeys(group.identifier for header in headers for group in header.groups))
-
-
-# -- the loop
 
 
 @dataclass(slots=True)
@@ -266,7 +151,7 @@ class Compactor:
         headers = self._log.headers(self._log.base, published)
         for window in windows(headers, _WINDOW_COMMITS * self._settings.commit_bytes):
             marks: dict[Identifier, Mark] = {}
-            for identifier in _tables(window):
+            for identifier in tables_of(window):
                 marks[identifier], report = self._compact(identifier, window, report)
             upto = reclaimable(window, marks, self._log.base)
             if upto > self._log.base:
@@ -280,7 +165,7 @@ class Compactor:
         pending = self._pending
         published = self._log.published_index()
         if published > pending.noticed:
-            pending.size_bytes += sum(_size(header) for header in self._log.headers(pending.noticed, published))
+            pending.size_bytes += sum(log_bytes(header) for header in self._log.headers(pending.noticed, published))
             pending.noticed = published
             if pending.since_s is None:
                 pending.since_s = now_s

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
-import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,20 +23,11 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.manifest import (
-    DataFile,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    read_manifest_list,
-    write_manifest,
-    write_manifest_list,
-)
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
@@ -57,6 +46,7 @@ from catalog.iceberg.parquet import DataWriter, local_sink
 from catalog.iceberg.rows import Pointer
 from catalog.iceberg.schemas import Evolution, arrow_schema, evolve, new_schema, partition_spec, sort_order
 from catalog.iceberg.skippr_catalog import SkipprCatalog
+from catalog.iceberg.snapshots import AppendWriter
 from catalog.lake import (
     MARK_PREFIX,
     PIPELINES_PROPERTY,
@@ -106,7 +96,7 @@ class IcebergLake:
         self.catalog = catalog
         self._memory_bytes_max = memory_bytes_max
         self._states: Cache[str, TableState] = Cache(4096)
-        self._manifests: Cache[str, tuple[ManifestFile, ...]] = Cache(64)
+        self._appends = AppendWriter(catalog.files)
 
     # -- reading
 
@@ -243,10 +233,7 @@ class IcebergLake:
         updates.append(SetPropertiesUpdate(updates={MARK_PREFIX + wal_id: str(mark)}))
         made: list[str] = []
         if written.files:
-            try:
-                snapshot, made = self._snapshot(base, written, summary)
-            except OSError as error:
-                raise Unavailable(f"the manifest of a commit to {label} cannot be written ({error}); free space, run again") from error
+            snapshot, made = self._appends.write(base, written.evolution.schema, written.files, summary)
             updates += [
                 AddSnapshotUpdate(snapshot=snapshot),
                 SetSnapshotRefUpdate.model_validate(
@@ -293,51 +280,6 @@ class IcebergLake:
             return self.catalog.files.io(location, base.properties).new_output(location).create(overwrite=False)
 
         return open_sink
-
-    def _snapshot(self, base: TableMetadata, written: _Written, notes: Mapping[str, str]) -> tuple[Snapshot, list[str]]:
-        """Write manifest and manifest list; the snapshot over them and the locations written."""
-        schema, spec = written.evolution.schema, base.spec()
-        snapshot_id, commit_id = base.new_snapshot_id(), uuid.uuid4()
-        provider = load_location_provider(base.location, base.properties)
-        manifest_at = provider.new_metadata_location(f"{commit_id}-m0.avro")
-        list_at = provider.new_metadata_location(f"snap-{snapshot_id}-0-{commit_id}.avro")
-        io = self.catalog.files.quick_io(manifest_at, base.properties)
-        parent = base.current_snapshot()
-        sequence = base.next_sequence_number()
-        collector = SnapshotSummaryCollector()
-        with write_manifest(2, spec, schema, io.new_output(manifest_at), snapshot_id, "deflate") as writer:
-            for file in written.files:
-                collector.add_file(file, schema, spec)
-                writer.add_entry(
-                    ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=None, data_file=file)
-                )
-        added = writer.to_manifest_file()
-        known = self._parent_manifests(base, parent)
-        parent_id = parent.snapshot_id if parent else None
-        with write_manifest_list(2, io.new_output(list_at), snapshot_id, parent_id, sequence, "deflate") as lists:
-            added = lists.prepare_manifest(added)
-            lists.add_manifests([added, *known])
-        self._manifests.put(list_at, (added, *known))
-        summary = Summary(operation=Operation.APPEND, **{**notes, **collector.build()})
-        previous = parent.summary.additional_properties if parent and parent.summary else None
-        snapshot = Snapshot.model_validate({
-            "snapshot-id": snapshot_id, "parent-snapshot-id": parent_id, "sequence-number": sequence, "manifest-list": list_at,
-            "timestamp-ms": max(time.time_ns() // 1_000_000, base.last_updated_ms), "schema-id": schema.schema_id,
-            "summary": update_snapshot_summaries(summary, previous),
-        })
-        return snapshot, [manifest_at, list_at]
-
-    def _parent_manifests(self, base: TableMetadata, parent: Snapshot | None) -> tuple[ManifestFile, ...]:
-        if parent is None:
-            return ()
-        known = self._manifests.get(parent.manifest_list)
-        if known is None:
-            io = self.catalog.files.io(parent.manifest_list, base.properties)
-            try:
-                known = tuple(read_manifest_list(io.new_input(parent.manifest_list)))
-            except FileNotFoundError as error:
-                raise DataCorruption(f"the table at {base.location} has lost its manifest list {parent.manifest_list}") from error
-        return tuple(manifest for manifest in known if manifest.has_added_files() or manifest.has_existing_files())
 
     def _commit(self, state: TableState, base: TableMetadata, updates: list[TableUpdate], made: Iterable[str]) -> TableState:
         """Move the table from exactly `state`. On a certain loss the manifests in `made` are deleted."""

@@ -19,7 +19,8 @@ from catalog.iceberg.lake import IcebergLake
 from catalog.items.memory import MemoryItemTable
 from catalog.items.table import ItemTable
 from catalog.lake import ZERO_MARK, DataFiles, Identifier, Mark, TableState
-from ingest.compactor import Compactor, check_mark, plan, reclaimable, windows
+from ingest.compaction import check_mark, plan, reclaimable, windows
+from ingest.compactor import Compactor
 from ingest.settings import CompactionSettings
 from tests.helpers_faults import FaultyTable
 from tests.helpers_iceberg import (
