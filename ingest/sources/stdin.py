@@ -63,10 +63,11 @@ class _Bytes(io.RawIOBase):
         buffer[:len(data)] = data
         return len(data)
 
-    def peek(self, size: int) -> bytes:
-        """The first bytes, which `read` will give again."""
+    def peek(self, least: int, most: int) -> bytes:
+        """The first bytes, which `read` will give again: at least `least` where there are as many, at most `most`."""
+        least = max(1, least)
         parts = self._pushed
-        while len(parts) < size and (more := self._some(size - len(parts), None)):
+        while len(parts) < most and (more := self._some(most - len(parts), None if len(parts) < least else _GATHER_S)):
             parts += more
         self._pushed = parts
         return parts
@@ -156,7 +157,7 @@ class StdinSource:
         if self._polled:
             return []
         self._polled = True
-        head = self._bytes.peek(PREFIX_BYTES_MAX)
+        head = self._bytes.peek(self._prefix.length if self._prefix else 1, PREFIX_BYTES_MAX)
         if self._prefix is not None:
             length = self._prefix.length
             if len(head) < length or hashlib.sha256(head[:length]).digest() != self._prefix.sha256:
