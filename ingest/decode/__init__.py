@@ -36,10 +36,10 @@ def open_decoder(
 
     Raises ConfigurationError (unknown format, a zip of several files), DataCorruption (broken container).
     """
-    raw = Source(stream, getattr(stream, "close", None))
+    raw = Source(stream, name, getattr(stream, "close", None))
     compression = settings.compression or detect_compression(raw.peek())
     content = unpack(raw, compression, uri)
-    kind = settings.format or detect_format(name, content.peek(), uri)
+    kind = settings.format or detect_format(content.name, content.peek(), uri)
     appendable = compression == "none" and kind in APPENDABLE
     return _Stream(
         kind, compression, appendable, content, uri, settings, start_record, (start_byte or 0) if appendable else 0,

@@ -7,6 +7,7 @@ as complete, as the format allows.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -109,7 +110,7 @@ def _arrow_batches(source: Source, uri: str) -> Iterator[Any]:
         if source.peek().startswith(b"ARROW1"):
             file = pyarrow.ipc.open_file(source.whole())
             return (file.get_batch(i) for i in range(file.num_record_batches))
-        return iter(pyarrow.ipc.open_stream(source))
+        return iter(pyarrow.ipc.open_stream(io.BufferedReader(source, 1 << 20)))
     except _BROKEN as error:
         raise _damaged(uri, "Arrow", "the schema or footer", 0, error) from error
 

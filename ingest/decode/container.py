@@ -8,6 +8,7 @@ replaced by a whole one.
 
 from __future__ import annotations
 
+import bz2
 import io
 import shutil
 import tempfile
@@ -30,23 +31,27 @@ PEEK_BYTES: Final = 4096
 
 
 class Source(io.RawIOBase):
-    """Bytes whose beginning can be looked at, and that can be made seekable. Closing it closes what it reads from."""
+    """Bytes whose beginning can be looked at, and that can be made seekable. Closing it closes what it reads from.
 
-    def __init__(self, stream: ByteStream, below: Callable[[], None] | None = None) -> None:
+    `name` is the file's name with its endings; of the file inside for a zip.
+    """
+
+    def __init__(self, stream: ByteStream, name: str, below: Callable[[], None] | None = None) -> None:
         self._stream = stream
         self._below = below
         self._ahead = b""
         self._spooled: BinaryIO | None = None
+        self.name = name
 
     def readable(self) -> bool:
         return True
 
     def peek(self, size: int = PEEK_BYTES) -> bytes:
         """Up to `size` bytes that the next reads will give; fewer where a short read with a newline in it or the end comes first."""
-        while len(self._ahead) < size:
+        while len(self._ahead) < size and b"\n" not in self._ahead:
             more = self._stream.read(size - len(self._ahead))
             self._ahead += more
-            if not more or b"\n" in more:
+            if not more:
                 break
         return self._ahead[:size]
 
@@ -138,17 +143,44 @@ class _Unpacked:
         return given
 
 
+class _Bz2:
+    """All streams of a bz2 file. The standard library's reader takes damage at the start of a later stream for padding."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._decompressor = bz2.BZ2Decompressor()
+        self._begun = False
+
+    def read(self, size: int) -> bytes:
+        while True:
+            given = b""
+            if self._decompressor.eof:
+                given, self._decompressor, self._begun = self._decompressor.unused_data, bz2.BZ2Decompressor(), False
+            if not given and self._decompressor.needs_input:
+                given = self._source.read(_PIECE_BYTES)
+                if not given:
+                    if self._begun:
+                        raise EOFError("the end-of-stream marker is missing")
+                    return b""
+            self._begun |= bool(given)
+            chunk = self._decompressor.decompress(given, size)
+            if chunk:
+                return chunk
+
+
 def unpack(source: Source, compression: str, uri: str) -> Source:
     """The unpacked bytes; closing them closes `source`. Raises ConfigurationError for a zip of no or several files."""
     match compression:
         case "none":
             return source
-        case "gzip" | "zstd" | "bz2":
+        case "bz2":
+            return Source(_Unpacked(_Bz2(source).read, uri, compression), source.name, source.close)
+        case "gzip" | "zstd":
             stream = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), compression)
-            return Source(_Unpacked(stream.read, uri, compression), source.close)
+            return Source(_Unpacked(stream.read, uri, compression), source.name, source.close)
         case "zip":
             member = _zip_member(source.whole(), uri)
-            return Source(_Unpacked(member.read, uri, "zip"), source.close)
+            return Source(_Unpacked(member.read, uri, "zip"), member.name, source.close)
     raise ConfigurationError(f"{uri}: unknown compression {compression!r}; one of none, gzip, zstd, bz2, zip")
 
 

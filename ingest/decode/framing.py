@@ -51,16 +51,17 @@ class Lines:
         return self.data[self.starts[index] : self.ends[index]]
 
     def text(self, wanted: Offsets) -> pa.Buffer:
-        """The wanted lines, in order, with a newline between them as one buffer; no copy where they follow each other."""
+        """The wanted lines, in order, each with its line end, as one buffer; no copy where they follow each other."""
         starts, ends = self.starts, self.ends
         first, last = int(wanted[0]), int(wanted[-1])
-        if last - first + 1 == len(wanted):
-            return pa.py_buffer(self.data).slice(int(starts[first]), int(ends[last] - starts[first]))
+        if last - first + 1 == len(wanted) and ends[last] < len(self.data):
+            return pa.py_buffer(self.data).slice(int(starts[first]), int(ends[last] + 1 - starts[first]))
         breaks = np.flatnonzero(np.diff(wanted) != 1)
         heads = wanted[np.concatenate([[0], breaks + 1])]
         tails = wanted[np.concatenate([breaks, [len(wanted) - 1]])]
         view = memoryview(self.data)
-        return pa.py_buffer(b"\n".join(view[starts[a] : ends[b]] for a, b in zip(heads.tolist(), tails.tolist(), strict=True)))
+        parts = [view[starts[a] : ends[b]] for a, b in zip(heads.tolist(), tails.tolist(), strict=True)]
+        return pa.py_buffer(b"\n".join([*parts, b""]))
 
     def after(self, count: int) -> Lines:
         """Without the first `count` lines."""
