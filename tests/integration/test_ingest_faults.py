@@ -105,7 +105,10 @@ def test_nothing_is_appended_after_an_error_and_the_error_is_raised(world: World
 
 
 def test_a_full_log_waits_for_the_sink(world: World) -> None:
-    tight = SMALL | {"compaction": CompactionSettings(commit_bytes=1, commit_seconds=0.0, backlog_bytes_max=1)}
+    tight = {
+        "buffer": BufferSettings(threshold_bytes=500),
+        "compaction": CompactionSettings(commit_bytes=1, commit_seconds=0.0, backlog_bytes_max=1),
+    }
     backlog: list[int] = []
 
     def watch(pipeline: IngestPipeline) -> None:
