@@ -191,7 +191,7 @@ class SegmentReader:
         try:
             with pa.ipc.open_stream(self._stream(group)) as reader:
                 return reader.schema
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, OSError) as error:
             raise _broken(self.where, f"the group of {table_label(group.identifier)} is not Arrow: {error}") from error
 
     def batches(self, identifier: Identifier) -> Iterator[pa.RecordBatch]:
