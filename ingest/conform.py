@@ -227,6 +227,10 @@ def _numeric(kind: pa.DataType) -> bool:
 def exactly(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
     """Cast and say which cells the target cannot hold exactly (they are NULL in the result)."""
     clean = np.zeros(len(array), np.bool_)
+    if array.type == pa.float64() and kind == pa.float32():
+        made = array.cast(kind)
+        bad = np.asarray(pc.fill_null(pc.not_equal(made.cast(pa.float64()), array), False))
+        return pc.if_else(pa.array(bad), None, made), bad
     try:
         return array.cast(kind), clean
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -234,7 +238,7 @@ def exactly(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
     if array.type == pa.int64() and kind == pa.float64():
         values = np.asarray(pc.fill_null(array, 0))
         floats = values.astype(np.float64)
-        inside = np.abs(floats) < 2.0**63
+        inside = (floats >= -(2.0**63)) & (floats < 2.0**63)
         bad = ~inside | (np.where(inside, floats, 0.0).astype(np.int64) != values)
         return pa.array(floats, mask=bad | np.asarray(array.is_null())), bad
     return _cells_exactly(array, lambda part: part.cast(kind), kind)
@@ -248,6 +252,8 @@ def text_as(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
 def _read_text(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return _read_instants(array, kind)
+    if pa.types.is_time(kind):
+        return pc.binary_join_element_wise("1970-01-01T", array, "").cast(pa.timestamp("us")).cast(kind)
     return array.cast(kind)
 
 
@@ -315,7 +321,7 @@ def _entries(text: str) -> Any:
 def _writable_root(identity: bytes) -> tuple[Struct, pa.Schema] | None:
     schema = pa.ipc.read_schema(pa.py_buffer(identity))
     root = from_arrow(schema)
-    kept = _written(root)
+    kept = _written(root) or Struct()
     return None if kept is root or not isinstance(kept, Struct) else (kept, to_arrow(kept))
 
 
@@ -344,11 +350,12 @@ def writable_schema(schema: pa.Schema) -> pa.Schema:
 
 def writable(table: pa.Table) -> pa.Table:
     """The table as it may be written: deferred columns and fields left out, everything else untouched and not copied."""
-    schema = writable_schema(table.schema)
-    if schema is table.schema:
+    given = table.schema
+    schema = writable_schema(given)
+    if schema is given:
         return table
     work = _Conversion(table.num_rows)
-    root, kept = from_arrow(table.schema), from_arrow(schema)
+    root, kept = from_arrow(given), from_arrow(schema)
     by_key = dict(zip(root.fields, table.columns, strict=True))
     arrays = [
         work.column(by_key[key], root.fields[key].node, one.node, made.type, key)

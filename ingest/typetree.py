@@ -366,7 +366,7 @@ def merge_scalars(have: Scalar, come: Scalar) -> Scalar:
     if old in _INTS and new in _FLOATS and not (have.landed or have.wide):
         return Scalar(pa.float64())
     if old in _FLOATS and new in _INTS:
-        return replace(have, type=pa.float64())
+        return have if old == pa.float64() else replace(have, type=pa.float64())
     if pa.types.is_decimal(old) and pa.types.is_decimal(new) and old.scale == new.scale:
         return have if old.precision >= new.precision else replace(have, type=new)
     if pa.types.is_decimal(old) and old.scale == 0 and new in _INTS and old.precision >= (10 if new == pa.int32() else 19):
