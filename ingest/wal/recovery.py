@@ -35,7 +35,7 @@ from ingest.wal.filesystem import FileSystem, disk_errors
 from ingest.wal.publication import publish_entry
 from ingest.wal.segment import SegmentDamaged, SegmentHeader, SegmentReader, require_chain
 
-__all__ = ["LiveEntry", "Recovered", "recover", "sync_everything"]
+__all__ = ["LiveEntry", "Recovered", "recover", "sync_entries", "sync_everything"]
 
 _LOG = logging.getLogger(__name__)
 _RESET_HINT = "and run once with RESET_OFFSETS, which reads the source again from its start"
@@ -95,11 +95,20 @@ def recover(
 
 def sync_everything(filesystem: FileSystem, folder: LogFolder) -> None:
     """Rule 19: make every entry and every name durable that this process is about to rely on."""
+    sync_entries(filesystem, folder)
+    for path in (folder.path, *list(folder.path.parents)[:3]):  # up to DATA_DIR
+        filesystem.sync_folder(path)
+    with suppress(PermissionError):  # the folder around DATA_DIR may belong to somebody else, who then made DATA_DIR durable
+        filesystem.sync_folder(folder.path.parents[3])
+
+
+def sync_entries(filesystem: FileSystem, folder: LogFolder) -> None:
+    """The entries and their names. Without it: a process died between moving an entry into place and syncing the folder, its successor
+    publishes what it sees, the power goes, and rows are past an entry that is nowhere."""
     for name in filesystem.list(folder.segments):
         if LogFolder.index_of(name) is not None:
             filesystem.sync_file(folder.segments / name)
-    for path in (folder.segments, folder.path, *list(folder.path.parents)[:3]):
-        filesystem.sync_folder(path)
+    filesystem.sync_folder(folder.segments)
 
 
 def _control(filesystem: FileSystem, folder: LogFolder, key: PipelineKey, names: list[str], jitter: random.Random) -> Control:

@@ -10,6 +10,8 @@ from collections import Counter
 from tests.simulation.machine import Violation
 from tests.simulation.run import run_seed
 
+_TRACE_LINES = 60
+
 
 def main() -> int:
     """0 where every seed holds, 1 at the first violation, with its trace."""
@@ -25,9 +27,9 @@ def main() -> int:
         try:
             counts += run_seed(seed)
         except Violation:
-            return _replay(seed)
+            return _replay(seed, whole=options.trace)
         if options.trace:
-            _replay(seed)
+            _replay(seed, whole=True)
         seed += 1
     seconds = time.monotonic() - started_s
     print(f"seeds {options.seed} to {seed - 1} hold, {seconds:.1f} s")
@@ -36,14 +38,16 @@ def main() -> int:
     return 0
 
 
-def _replay(seed: int) -> int:
-    """The same seed again, with its trace."""
+def _replay(seed: int, *, whole: bool) -> int:
+    """The same seed again, with its trace or the end of it."""
+    trace: list[str] = []
     try:
-        run_seed(seed, tracing=True)
+        run_seed(seed, trace=trace)
     except Violation as error:
-        print("\n".join(error.__notes__ if hasattr(error, "__notes__") else ()))
+        print("\n".join(trace if whole else ["...", *trace[-_TRACE_LINES:]]))
         print(error, file=sys.stderr)
         return 1
+    print("\n".join(trace))
     return 0
 
 

@@ -17,11 +17,11 @@ from catalog.items.table import ABSENT, ConditionFailed, Equals, Item, ItemTable
 from catalog.lake import DataFiles, Identifier, Mark, StaleFiles, TableLayout, TableState, table_label
 from ingest.wal.filesystem import FileSystem, disk_errors
 
-__all__ = ["LAKE", "SimLake", "table_ids"]
+__all__ = ["CATALOG", "LAKE", "SimLake", "table_ids"]
 
 LAKE = Path("/lake")
 SCHEMA = pa.schema({"id": pa.int64()})
-_PK = "catalog#sim"
+CATALOG = "catalog#sim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class _Metadata:
 class SimLake:
     """The lake as one process sees it. Safe for the nested runs of one simulated process, like the real one for threads."""
 
-    def __init__(self, filesystem: FileSystem, items: ItemTable, name: str, stale: Callable[[], bool]) -> None:
-        """`stale` says whether the next commit finds the table's schema changed."""
+    def __init__(self, filesystem: FileSystem, items: ItemTable, name: str, stale: Callable[[Identifier], bool]) -> None:
+        """`stale` says whether somebody else changes the table's schema right before a commit, and does it."""
         self._filesystem, self._items, self._name, self._stale = filesystem, items, name, stale
         self._made = 0
 
@@ -69,7 +69,7 @@ class SimLake:
             self._filesystem.sync_folder(LAKE)
 
     def commit(self, state: TableState, files: DataFiles, wal_id: str, mark: Mark, summary: Mapping[str, str]) -> TableState:
-        if self._stale():
+        if self._stale(state.identifier):
             raise StaleFiles(f"simulated: the schema of {table_label(state.identifier)} changed")
         known = self._load(state.identifier)
         if known.state.generation != state.generation:
@@ -97,7 +97,7 @@ class SimLake:
             file.write((json.dumps(plain).encode(),))
             file.sync()
             self._filesystem.sync_folder(LAKE)
-        item: Item = {"PK": _PK, "SK": table_label(state.identifier), "generation": base + 1, "metadata_location": str(path)}
+        item: Item = {"PK": CATALOG, "SK": table_label(state.identifier), "generation": base + 1, "metadata_location": str(path)}
         expect = ABSENT if base == ABSENT_GENERATION else Equals({"generation": base})
         try:
             self._items.put(item, expect)
@@ -110,7 +110,7 @@ class SimLake:
         return self._load(state.identifier).state
 
     def _load(self, identifier: Identifier) -> _Metadata:
-        item = self._items.get(_PK, table_label(identifier))
+        item = self._items.get(CATALOG, table_label(identifier))
         if item is None:
             raise NotFound(f"no table {table_label(identifier)}")
         location, generation = Path(str(item["metadata_location"])), item["generation"]

@@ -20,10 +20,12 @@ import pyarrow as pa
 
 from catalog import failpoint
 from catalog.clock import ManualClock
+from catalog.control.checkpoints import CheckpointEnvelope, CheckpointUpdate
 from catalog.control.offsets import OffsetPayload, OffsetStore, OffsetUpdate
 from catalog.errors import Conflict, NotFound, OutcomeUnknown, SkipprError, Unavailable
+from catalog.items.table import EXISTS, Update
 from catalog.keys import PipelineKey
-from catalog.lake import Identifier, TableLayout, TableState
+from catalog.lake import Identifier, TableLayout, TableState, table_label
 from ingest.compactor import Compactor
 from ingest.settings import CompactionSettings
 from ingest.wal.disk import LogFolder, read_control
@@ -33,7 +35,7 @@ from ingest.wal.segment import GroupKind, SegmentDraft
 from tests.simulation.disk import SimDisk, SimFileSystem
 from tests.simulation.faults import Chance, Death
 from tests.simulation.items import SimItems, SimStore
-from tests.simulation.lake import SCHEMA, SimLake, table_ids
+from tests.simulation.lake import CATALOG, SCHEMA, SimLake, table_ids
 
 __all__ = ["DATA", "KEY", "Faults", "Machine", "Process", "Query", "Violation"]
 
@@ -81,14 +83,13 @@ class Machine:
     chance: Chance
     faults: Faults
     full: bool = True
-    tracing: bool = False
     disk: SimDisk = field(default_factory=SimDisk)
     clock: ManualClock = field(default_factory=ManualClock)
     written: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PARTITIONS, 0))
     acknowledged: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PARTITIONS, 0))
     processes: list[Process] = field(default_factory=list)
     queries: list[Query] = field(default_factory=list)
-    trace: list[str] = field(default_factory=list)
+    trace: list[str] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     quiet: bool = False
     nested: Callable[[Process], None] | None = None
@@ -106,7 +107,7 @@ class Machine:
     # ---- time and trouble
 
     def note(self, text: str) -> None:
-        if self.tracing:
+        if self.trace is not None:
             self.trace.append(text)
 
     @contextmanager
@@ -122,21 +123,22 @@ class Machine:
     def failpoint(self, name: str) -> None:
         self.counts[name] += 1
         if self._running:
-            self.step(self._running[-1], name)
+            self.step(self._running[-1], name, crash=2 * self.faults.crash)
 
-    def step(self, process: Process, name: str) -> None:
+    def step(self, process: Process, name: str, crash: float) -> None:
         """What chance does to a process at this step."""
         if not process.alive:
             raise Death("a dead process does nothing")
         if self.quiet or process.faultless:
             return
-        if self.tracing:
+        if self.trace is not None:
             self.trace.append(f"{process.name}:   {name}")
         draw = self.chance.random.random()
         faults = self.faults
-        if (draw := draw - faults.crash) < 0:
+        if (draw := draw - crash) < 0:
             self.note(f"{process.name}: *** dies at {name}")
             self.counts["crash"] += 1
+            self.counts[f"killed at {name}"] += 1
             process.die()
             raise Death(name)
         if (draw := draw - faults.power) < 0:
@@ -165,14 +167,20 @@ class Machine:
         self.counts[f"item write {fate}"] += 1
         return fate
 
-    def stale(self) -> bool:
-        return not self.quiet and self.chance.happens(self.faults.stale)
+    def schema_change(self, identifier: Identifier) -> bool:
+        """Somebody else commits a new schema to the table: its generation moves on, its rows stay."""
+        if self.quiet or not self.chance.happens(self.faults.stale):
+            return False
+        self.note("*** somebody changes the schema")
+        self.counts["schema change"] += 1
+        self.store.apply([Update(CATALOG, table_label(identifier), EXISTS, add={"generation": 1})])
+        return True
 
     def power_cut(self) -> None:
         """Every process is gone, and what was not synced is decided by chance."""
         self.note("*** power cut")
         self.counts["power cut"] += 1
-        for process in self.processes:
+        for process in (*self.processes, *self._running):
             process.alive = False
         self.processes.clear()
         self.queries.clear()
@@ -264,13 +272,13 @@ class Process:
         self.filesystem = SimFileSystem(machine.disk, self._hook, machine.chance)
         self.items = SimItems(machine.store, self._hook, self._fate)
         self.offsets = OffsetStore(self.items, KEY, machine.clock)
-        self.lake = SimLake(self.filesystem, self.items, name, machine.stale)
+        self.lake = SimLake(self.filesystem, self.items, name, machine.schema_change)
         self.cursors: dict[str, int] = {}
         self.log: Log | None = None
         self.compactor: Compactor | None = None
 
     def _hook(self, name: str) -> None:
-        self.machine.step(self, name)
+        self.machine.step(self, name, self.machine.faults.crash)
 
     def _fate(self) -> str:
         return "ok" if self.faultless else self.machine.fate()
@@ -338,6 +346,7 @@ class Process:
         machine, chance = self.machine, self.machine.chance
         ends: dict[str, int] = {}
         updates: list[OffsetUpdate] = []
+        checkpoints: list[CheckpointUpdate] = []
         rows: dict[Identifier, list[int]] = {}
         for partition in PARTITIONS:
             first = self.cursors[partition]
@@ -348,13 +357,15 @@ class Process:
             # A source may report a smaller size than before: the row's never falls (rule 24).
             payload = OffsetPayload(max(0, end * 10 - chance.below(30)), end, False)
             updates.append(OffsetUpdate("files", partition, payload))
+            if chance.happens(0.3):
+                checkpoints.append(CheckpointUpdate(f"file#{partition}", CheckpointEnvelope("sim", "line", 1, bytes([end % 256])).encode()))
             for line in range(first, end):
                 rows.setdefault(_table_of(partition, line), []).append(_row_id(partition, line))
         if not updates:
             return
         kinds = dict(TABLES)
         groups = [(table, kinds[table], [pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA)]) for table, ids in rows.items()]
-        self.log.append(SegmentDraft(groups, updates))
+        self.log.append(SegmentDraft(groups, updates, checkpoints))
         self.cursors.update(ends)
         for partition, end in ends.items():
             machine.acknowledged[partition] = max(machine.acknowledged[partition], end)

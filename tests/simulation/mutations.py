@@ -12,7 +12,6 @@ from catalog.clock import Clock
 from catalog.control.offsets import OffsetPayload
 from ingest.wal import log as log_module
 from ingest.wal import publication, recovery
-from ingest.wal.disk import LogFolder
 from ingest.wal.filesystem import FileSystem
 from ingest.wal.log import Log
 from tests.simulation.disk import SimFileSystem
@@ -61,11 +60,7 @@ def _trusting_recovery(patch: pytest.MonkeyPatch) -> None:
 
 
 def _recovery_trusting_the_entries(patch: pytest.MonkeyPatch) -> None:
-    def folders_only(filesystem: FileSystem, folder: LogFolder) -> None:
-        for path in (folder.path, *list(folder.path.parents)[:3]):
-            filesystem.sync_folder(path)
-
-    patch.setattr(recovery, "sync_everything", folders_only)
+    patch.setattr(recovery, "sync_entries", lambda filesystem, folder: None)
 
 
 def _lake_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from catalog.control import offsets
 from catalog.errors import SkipprError
 from tests.simulation.faults import Chance
 from tests.simulation.machine import PARTITIONS, Faults, Machine, Process, Violation, install
@@ -13,27 +16,39 @@ __all__ = ["run_seed"]
 ACTIONS = 30
 
 
-def run_seed(seed: int, *, full: bool = True, tracing: bool = False) -> Counter[str]:
-    """Run one seed; what happened, counted. Raises Violation, naming the seed, with the trace in `__notes__` where `tracing`."""
+def run_seed(seed: int, *, full: bool = True, trace: list[str] | None = None) -> Counter[str]:
+    """Run one seed; what happened, counted. Every step is appended to `trace`. Raises Violation, naming the seed.
+
+    `full` False: the database does not sync its transactions (rule 20 switched off).
+    """
     chance = Chance(seed)
-    machine = Machine(chance, _faults(chance), full=full, tracing=tracing)
+    machine = Machine(chance, _faults(chance), full=full, trace=trace)
     install(machine)
     try:
-        _Schedule(machine).run()
+        with _small_transactions(chance):
+            _Schedule(machine).run()
     except SkipprError as error:
-        raise _violation(seed, machine, f"{type(error).__name__}: {error}") from error
+        raise _violation(seed, f"{type(error).__name__}: {error}") from error
     except Violation as error:
-        raise _violation(seed, machine, str(error)) from error
+        raise _violation(seed, str(error)) from error
     finally:
         install(None)
     return machine.counts
 
 
-def _violation(seed: int, machine: Machine, what: str) -> Violation:
-    error = Violation(f"seed {seed}: {what}\nreplay: python -m tests.simulation --seed {seed} --trace")
-    for line in machine.trace:
-        error.add_note(line)
-    return error
+@contextmanager
+def _small_transactions(chance: Chance) -> Iterator[None]:
+    """In some seeds an entry's rows do not fit one transaction, so that a crash may leave some of them behind."""
+    before = offsets.TRANSACT_OPS_MAX
+    try:
+        offsets.TRANSACT_OPS_MAX = (before, 2, 3)[chance.below(3)]  # type: ignore[misc]
+        yield
+    finally:
+        offsets.TRANSACT_OPS_MAX = before  # type: ignore[misc]
+
+
+def _violation(seed: int, what: str) -> Violation:
+    return Violation(f"seed {seed}: {what}\nreplay: python -m tests.simulation --seed {seed} --trace")
 
 
 def _faults(chance: Chance) -> Faults:
