@@ -132,14 +132,14 @@ class App:
         )
         return self._stack.enter_context(pipeline)
 
-    def open_engine(self) -> Engine:
-        """DuckDB over the warehouse, with the live rows of this DATA_DIR. Raises ConfigurationError."""
+    def open_engine(self, *, create: bool = False) -> Engine:
+        """DuckDB over the warehouse, with the live rows of this DATA_DIR, made where `create`. Raises ConfigurationError."""
         from flight.engine.scope import Scope, open_engine
         from ingest.wal.live import DiskLiveSource
 
         values = self.config.values
         sink = self.config.query_sink()
-        data_dir = self.data_dir(create=False)
+        data_dir = self.data_dir(create=create)
         scope = Scope(
             tenant=values.text("tenant"), workspace=values.text("workspace"), lake=_Reader(self.lake(sink)), warehouse=str(sink.warehouse),
             memory_limit_bytes=values.count("memory_limit"), threads=values.count_or_none("threads") or os.cpu_count() or 1,
@@ -157,10 +157,13 @@ class App:
         return session
 
     def open_server(self) -> FlightSqlServer:
-        """The Flight SQL server over the engine; it answers when this returns. Raises ConfigurationError."""
+        """The Flight SQL server over the engine; it answers when this returns. Raises ConfigurationError.
+
+        It may start before the first sync, so DATA_DIR is made where it is missing.
+        """
         from flight.server import FlightSqlServer
 
-        return FlightSqlServer([self.open_engine()], self.config.values.text("flight_bind"))
+        return FlightSqlServer([self.open_engine(create=True)], self.config.values.text("flight_bind"))
 
     @contextlib.contextmanager
     def telemetry(self, ready: Callable[[], bool], metrics: Callable[[], Iterable[Metric]]) -> Iterator[None]:

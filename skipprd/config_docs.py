@@ -76,7 +76,7 @@ def page() -> str:
     parts += [f"## data_sources: {kind}\n\n" + _fields(fields) for kind, fields in SOURCES.items()]
     later = ", ".join(LATER_SOURCES)
     parts.append(
-        f"Known, not in this version: {later}. Third-party sources register a callable `(options, offsets) -> Source` under the "
+        f"Known, not in this version: {later}. Third-party sources register a callable `(options, offsets, once) -> Source` under the "
         "entry-point group `skippr.sources`; the entry point's name is the key in `data_sources`.\n"
     )
     for kind, fields in SINKS.items():

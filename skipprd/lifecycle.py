@@ -15,13 +15,14 @@ _log = logging.getLogger("skipprd")
 
 
 class DrainSignals:
-    """While inside, SIGTERM and SIGINT call `drain` once; a second signal exits with 128 + its number. Main thread only.
+    """While inside, the first SIGTERM or SIGINT drains; a second one exits with 128 + its number. Main thread only.
 
-    Forcing is safe: the write-ahead log is made for a process that dies at any instruction.
+    A signal that comes before there is something to drain is kept for `on_drain`. Forcing is safe: the write-ahead log is made for a
+    process that dies at any instruction.
     """
 
-    def __init__(self, drain: Callable[[], None]) -> None:
-        self._drain = drain
+    def __init__(self) -> None:
+        self._drain: Callable[[], None] | None = None
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, object] = {}
 
@@ -34,6 +35,12 @@ class DrainSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler if callable(handler) or isinstance(handler, signal.Handlers) else signal.SIG_DFL)
 
+    def on_drain(self, drain: Callable[[], None]) -> None:
+        """What the first signal calls from now on; called at once where it has come already. `drain` must be safe in a handler."""
+        self._drain = drain
+        if self.received is not None:
+            drain()
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number)
         if self.received is not None:
@@ -41,7 +48,8 @@ class DrainSignals:
             os._exit(128 + number)
         self.received = name
         _log.info("%s: draining; a second signal ends the process at once", name.name)
-        self._drain()
+        if self._drain is not None:
+            self._drain()
 
 
 def end_quietly() -> None:

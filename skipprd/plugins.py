@@ -21,7 +21,8 @@ __all__ = ["CATALOG_FIELDS", "GROUP", "LATER_SOURCES", "SINKS", "SOURCES", "Fiel
 
 GROUP: Final = "skippr.sources"
 """Entry-point group of third-party sources. An entry point named K makes `data_sources: {x: {K: {...}}}` work: it is loaded, called with
-the map under K (scalars as text) and the pipeline's `OffsetStore`, and returns an `ingest.sources.base.Source`."""
+the map under K (scalars as text), the pipeline's `OffsetStore` and whether this is a run with --once, and returns an
+`ingest.sources.base.Source`."""
 
 PluginValue = str | None | list["PluginValue"] | dict[str, "PluginValue"]
 
@@ -90,10 +91,10 @@ def plugin_factory(name: str, options: Mapping[str, PluginValue], place: str) ->
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"{place}: the source plugin {name} ({point.value}) cannot be loaded: {error}") from error
     if not callable(factory):
-        raise ConfigurationError(f"{place}: the source plugin {name} ({point.value}) must be callable: (options, offsets) -> Source")
+        raise ConfigurationError(f"{place}: the source plugin {name} ({point.value}) must be callable: (options, offsets, once) -> Source")
 
-    def open_source(offsets: OffsetStore) -> Source:
-        source: Source = factory(options, offsets)
+    def open_source(offsets: OffsetStore, once: bool) -> Source:
+        source: Source = factory(options, offsets, once)
         return source
 
     return open_source

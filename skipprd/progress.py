@@ -122,8 +122,11 @@ class Reporter:
         while not self._over.wait(pause):
             now = self._source.snapshot()
             if self._json:
-                sys.stdout.write(_event("progress", self._pipeline, now) + "\n")
-                sys.stdout.flush()
+                try:
+                    sys.stdout.write(_event("progress", self._pipeline, now) + "\n")
+                    sys.stdout.flush()
+                except BrokenPipeError:  # nobody listens any more; the run goes on, and its end says so again
+                    return
             elif self._console.is_terminal:
                 self._console.live(line(self._pipeline, now, before))
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from catalog.errors import ConfigurationError
 from skipprd.setting_types import is_loopback, split_address
 
 __all__ = ["Metric", "Telemetry", "exposition"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Telemetry:
         if not is_loopback(host):
             raise ConfigurationError(f"http_bind {bind!r} (from {origin}) is reachable from other machines; use 127.0.0.1:{port}")
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(ready, metrics))
+            self._server = _Server((host, port), _handler(ready, metrics))
         except OSError as error:
             raise ConfigurationError(f"http_bind {bind!r} (from {origin}) cannot be bound: {error.strerror}; choose another port") from None
         self._server.daemon_threads = True
@@ -79,6 +82,12 @@ class Telemetry:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """One line, where the standard library would print a traceback."""
+        _log.warning("a request for health or metrics failed", exc_info=True)
 
 
 def _handler(ready: Callable[[], bool], metrics: Callable[[], Iterable[Metric]]) -> type[BaseHTTPRequestHandler]:

@@ -30,12 +30,13 @@ def run(options: argparse.Namespace) -> int:
     log = logging.getLogger("skipprd.serve")
     config = start(options)
     stop = threading.Event()
-    with DrainSignals(stop.set), App(config) as app:
+    with DrainSignals() as signals, App(config) as app:
+        signals.on_drain(stop.set)
         server = app.open_server()
         try:
             with app.telemetry(lambda: not stop.is_set(), lambda: server_metrics(*server.sessions.counts(), server.streams.count())):
                 _announce(config.values.path_or_none("ready_file"), server.address)
-                log.info("serving catalog %s on %s", config.values.text("workspace"), server.address)
+                log.info("serving catalog %s of %s on %s", config.values.text("workspace"), app.data_dir(create=True), server.address)
                 while not stop.wait(1.0):
                     pass
         finally:

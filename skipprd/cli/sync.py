@@ -29,7 +29,9 @@ def run(options: argparse.Namespace) -> int:
     config = start(options, console)
     as_json = options.output == "json"
     name: str = options.pipeline
-    with App(config) as app, app.open_pipeline(name) as pipeline, DrainSignals(pipeline.stop):
+    with DrainSignals() as signals, App(config) as app:
+        pipeline = app.open_pipeline(name)
+        signals.on_drain(pipeline.stop)
         with app.telemetry(lambda: True, lambda: [*metrics(name, pipeline.snapshot()), *process_metrics()]):
             try:
                 with Reporter(name, pipeline, console, as_json=as_json):
