@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 import pyarrow as pa
@@ -41,6 +43,9 @@ _ZSTD_LEVEL: Final = 1
 class DataWriter:
     """Writes batches under one schema, spec and order. Used once, by one thread.
 
+    Encoding is most of the work and runs on one core per file, so a table without partitions and order is written as two files side by
+    side where there is enough for two. Partitions and order make files of their own already.
+
     `new_location` gives a fresh location for a file name, `open_sink` opens it for writing (a local path or a file object). At most
     about `memory_bytes_max` bytes of rows are held, in all copies that sorting needs.
     """
@@ -58,9 +63,15 @@ class DataWriter:
         self._new_location = new_location
         self._open_sink = open_sink
         gathers = self._splitter.sorts or bool(spec.fields)
-        self._flush_bytes = max(memory_bytes_max // 3, 1) if gathers else min(max(memory_bytes_max // 2, 1), _ROW_GROUP_BYTES)
+        self._lanes: list[Future[None] | None] = [None] if gathers else [None, None]
+        self._pool = None if gathers else ThreadPoolExecutor(len(self._lanes), thread_name_prefix="skippr-parquet")
+        self._turn = 0
+        # One flush is gathered while each lane encodes one; sorting holds copies of its own.
+        share = max(memory_bytes_max // 3, 1)
+        self._flush_bytes = share if gathers else min(share, _ROW_GROUP_BYTES)
+        self._files_lock = threading.Lock()
         self._write_id = uuid.uuid4()
-        self._open: OrderedDict[tuple[Any, ...], _File] = OrderedDict()
+        self._open: OrderedDict[tuple[int, tuple[Any, ...]], _File] = OrderedDict()
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self.files: list[DataFile] = []
@@ -73,12 +84,15 @@ class DataWriter:
             for batch in batches:
                 self._add(batch)
             self._flush()
+            self._finish_lanes()
             while self._open:
                 self._close(next(iter(self._open)))
         except OSError as error:
             where = self.locations[-1] if self.locations else "the first data file"
             raise Unavailable(f"cannot write {where}: {error}; free space or repair the disk, then run again") from error
         finally:
+            if self._pool is not None:
+                self._pool.shutdown()
             for file in self._open.values():
                 file.abandon()
 
@@ -98,28 +112,48 @@ class DataWriter:
         self._waiting, self._waiting_bytes = [], 0
         if not table.num_rows:
             return
-        for part in self._splitter.split(table):
-            self._write_part(part)
-            if self._splitter.sorts:  # what follows may sort before this
-                self._close(part.key)
+        if self._pool is None:
+            self._write_parts(table, 0)
+            return
+        lane = self._turn
+        self._turn = (lane + 1) % len(self._lanes)
+        before = self._lanes[lane]
+        if before is not None:
+            before.result()
+        self._lanes[lane] = self._pool.submit(self._write_parts, table, lane)
 
-    def _write_part(self, part: Part) -> None:
+    def _finish_lanes(self) -> None:
+        for lane in self._lanes:
+            if lane is not None:
+                lane.result()
+
+    def _write_parts(self, table: pa.Table, lane: int) -> None:
+        for part in self._splitter.split(table):
+            self._write_part(part, lane)
+            if self._splitter.sorts:  # what follows may sort before this
+                self._close((lane, part.key))
+
+    def _write_part(self, part: Part, lane: int) -> None:
+        """Files of one lane are touched by that lane only; the lock is for what lanes share."""
         nans = self._nans(part.rows)
-        file = self._open.get(part.key)
-        if file is not None and not file.takes(nans):
-            self._close(part.key)
-            file = None
-        if file is None:
-            if len(self._open) >= _OPEN_FILES_MAX:
-                self._close(next(iter(self._open)))
-            location = self._new_location(f"{self._write_id}-{len(self.locations):05d}.parquet")
-            self.locations.append(location)
-            file = _File(location, self._open_sink(location), self._arrow, self._leaves, part, nans)
-            self._open[part.key] = file
-        self._open.move_to_end(part.key)
+        key = (lane, part.key)
+        with self._files_lock:
+            file = self._open.get(key)
+            if file is not None and not file.takes(nans):
+                self._close(key)
+                file = None
+            if file is None:
+                if self._pool is None and len(self._open) >= _OPEN_FILES_MAX:
+                    self._close(next(iter(self._open)))
+                location = self._new_location(f"{self._write_id}-{len(self.locations):05d}.parquet")
+                self.locations.append(location)
+                file = _File(location, self._open_sink(location), self._arrow, self._leaves, part, nans)
+                self._open[key] = file
+            self._open.move_to_end(key)
         file.write(part.rows, nans)
         if file.size_bytes >= _FILE_BYTES:
-            self._close(part.key)
+            with self._files_lock:
+                self._close(key)
 
     def _nans(self, rows: pa.Table) -> dict[int, int]:
         """NaN per top-level float column that holds one; exact."""
@@ -131,7 +165,7 @@ class DataWriter:
                     found[leaf.field_id] = int(count)
         return found
 
-    def _close(self, key: tuple[Any, ...]) -> None:
+    def _close(self, key: tuple[int, tuple[Any, ...]]) -> None:
         file = self._open.pop(key)
         footer, size = file.close()
         stats = file_stats(footer, self._leaves, file.nulls, file.nans)
