@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+
 from catalog.clock import Clock, SystemClock
 from catalog.iceberg.lake import IcebergLake
 from catalog.iceberg.skippr_catalog import SkipprCatalog
 from catalog.items.sqlite import SqliteItemTable
 from catalog.keys import PipelineKey
-
 from ingest.pipeline import IngestPipeline, PipelineConfig, open_pipeline
 from ingest.progress import RunSummary
 from ingest.settings import FileSourceSettings, StdinSourceSettings

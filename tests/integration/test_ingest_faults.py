@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from catalog import failpoint
 from catalog.errors import ConfigurationError, DataCorruption, Unavailable
-
 from ingest.pipeline import IngestPipeline
 from ingest.settings import BufferSettings, CompactionSettings, DecodeSettings, FileSourceSettings
 from tests.helpers_ingest import World, lines

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from catalog.errors import ConfigurationError
 
+from catalog.errors import ConfigurationError
 from ingest.settings import FileSourceSettings
 from tests.helpers_ingest import World, lines
 

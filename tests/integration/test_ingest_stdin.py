@@ -9,8 +9,8 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from catalog.errors import ConfigurationError, exit_code
 
+from catalog.errors import ConfigurationError, exit_code
 from ingest.pipeline import IngestPipeline
 from tests.helpers_ingest import World, lines
 

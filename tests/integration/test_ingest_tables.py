@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from catalog.errors import ConfigurationError, Conflict
 
+from catalog.errors import ConfigurationError, Conflict
 from ingest.pipeline import SchemaChangeRefused
 from ingest.settings import BufferSettings, TransformSettings
 from tests.helpers_ingest import World, lines

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from catalog.errors import ConfigurationError
 
+from catalog.errors import ConfigurationError
 from ingest.sources.listing import Listing, base_name, partition_name, relative_name
 
 
