@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +17,15 @@ from typing import Final
 
 import duckdb
 
-from catalog.errors import ConfigurationError
+from catalog.errors import ConfigurationError, Unavailable
 from flight.engine.lexer import quote
 from flight.engine.scope import Scope
 
 __all__ = ["Connection", "Instance", "warehouse_folder"]
 
 _IDLE_MAX: Final = 64
+_INSIST_EVERY_S: Final = 0.02
+_INSIST_FOR_S: Final = 5.0
 _RESERVED: Final = frozenset(["system", "temp", "memory"])
 _SETTINGS: Final = {
     "autoinstall_known_extensions": "false",
@@ -69,6 +72,7 @@ class Instance:
         self.catalog = scope.workspace
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
+        self._busy: set[duckdb.DuckDBPyConnection] = set()
         self._closed = False
         self._root = _open(scope)
 
@@ -82,30 +86,56 @@ class Instance:
             self.release(connection)
 
     def acquire(self) -> Connection:
-        """A connection that nobody else uses; give it back with `release`."""
+        """A connection that nobody else uses; give it back with `release` or `discard`. Raises Unavailable once closed."""
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            raw = self._root.cursor()
-        return Connection(raw, self.catalog)
+            if self._closed:
+                raise Unavailable("the query engine is closed")
+            connection = self._idle.pop() if self._idle else None
+            raw = connection.raw if connection is not None else self._root.cursor()
+            self._busy.add(raw)
+        return connection if connection is not None else Connection(raw, self.catalog)
 
     def release(self, connection: Connection) -> None:
         """Take a connection back. Whatever result it still holds is gone."""
         with self._lock:
+            self._busy.discard(connection.raw)
             if connection.keep and not self._closed and len(self._idle) < _IDLE_MAX:
                 self._idle.append(connection)
                 return
         connection.raw.close()
 
-    def close(self) -> None:
-        """Close the idle connections and the instance; idempotent. Connections in use close when they are released."""
+    def discard(self, connection: Connection) -> None:
+        """Close a connection: what runs on it or is registered on it ends here."""
         with self._lock:
+            self._busy.discard(connection.raw)
+        connection.raw.close()
+
+    def close(self) -> None:
+        """Interrupt what runs and close the instance; idempotent. Connections in use close when they are given back."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
             idle, self._idle = self._idle, []
-            already, self._closed = self._closed, True
+        if self._interrupt():
+            threading.Thread(target=self._insist, name="close-engine", daemon=True).start()
         for connection in idle:
             connection.raw.close()
-        if not already:
-            self._root.close()
+        self._root.close()
+
+    def _interrupt(self) -> bool:
+        """Interrupt every connection in use; whether there is any."""
+        with self._lock:
+            for raw in self._busy:
+                raw.interrupt()
+            return bool(self._busy)
+
+    def _insist(self) -> None:
+        """DuckDB forgets an interrupt that arrives just before it starts a statement."""
+        for _ in range(int(_INSIST_FOR_S / _INSIST_EVERY_S)):
+            time.sleep(_INSIST_EVERY_S)
+            if not self._interrupt():
+                return
 
 
 def warehouse_folder(warehouse: str) -> str:

@@ -32,7 +32,7 @@ __all__ = ["DuckEngine"]
 _log = logging.getLogger("skippr.engine")
 
 _TEMPLATES_KEPT: Final = 512
-_TEMPLATE_CHARS_MAX: Final = 64 * 1024
+_TEMPLATE_CHARS_MAX: Final = 16 * 1024
 FunctionKind = Literal["numeric", "string", "system", "datetime", "keywords"]
 _SYSTEM: Final = ("current_catalog", "current_database", "current_schema", "current_user", "session_user", "user", "version")
 

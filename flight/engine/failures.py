@@ -15,7 +15,7 @@ CANCELLED: Final = "query cancelled"
 _KIND: Final = re.compile(r"\s*(?:Invalid: |IOError: )?([A-Za-z ]+?)(?: Error)?: ")
 _UNAVAILABLE: Final = frozenset(["IO", "HTTP", "Connection", "Serialization", "TransactionContext", "Transaction", "Dependency"])
 _INTERNAL: Final = frozenset(["INTERNAL", "FATAL"])
-_METADATA_PATH: Final = re.compile(r"iceberg_scan\('[^']*'[^)]*\)|(?:[a-z0-9]+://|/)[^\s'\"]*\.metadata\.json")
+_PATH: Final = re.compile(r"iceberg_scan\('[^']*'[^)]*\)|(?:[a-z0-9]+://|/)[^\s'\"]*\.(?:metadata\.json|avro|parquet)")
 _SOURCE_LINE: Final = re.compile(r"\n+LINE \d+:.*\Z", re.DOTALL)
 
 
@@ -31,7 +31,7 @@ def translate(error: BaseException, *, rewritten: bool) -> SkipprError:
     if kind == "INTERRUPT":
         return Unavailable(CANCELLED)
     if rewritten:
-        message = _METADATA_PATH.sub("(the table)", _SOURCE_LINE.sub("", message))
+        message = _PATH.sub("(the table)", _SOURCE_LINE.sub("", message))
     if kind == "Out of Memory":
         return Unavailable(f"{message}\nThe query needs more memory than the server gives to queries; narrow it, or raise the limit")
     if kind == "Permission":

@@ -108,6 +108,7 @@ class _Probe:
         self._inline = template.text(lambda at: f"({stand_ins[at]})")[len(template.prefix):]
         named = [f"{template.placeholder(at)} AS ({text})" for at, text in enumerate(stand_ins)]
         self._with = f"WITH {', '.join(named)} " if named else ""
+        self._nothing = f"{self._with}SELECT * FROM (\n{self._body}\n) LIMIT 0"
 
     def values(self, kinds: Sequence[str | None]) -> object:
         """Values to plan with: NULL where the type is known; else text, as is promised, or NULL where text does not bind."""
@@ -117,29 +118,25 @@ class _Probe:
         if None not in kinds:
             return as_text
         try:
-            self._describe(as_text)
+            self._connection.execute(self._nothing, as_text)
             return as_text
         except duckdb.Error:
             return bind_values(self._template, [None] * len(kinds))
 
     def result(self, values: object) -> tuple[pa.Schema, tuple[bool, ...]]:
         """(portable schema, which columns are read as text). Raises duckdb.Error."""
-        nothing = f"{self._with}SELECT * FROM (\n{self._body}\n) LIMIT 0"
-        described = self._connection.execute(nothing, values).description or []
+        described = self._connection.execute(self._nothing, values).description or []
         names = [self._template.column_name(str(column[0])) for column in described]
         as_text = tuple(read_as_text(str(column[1])) for column in described)
         schema = None if any(as_text) else self._connection.raw.to_arrow_reader(1).schema
         if any(_RENAMED.search(name) for name in names):
             # A subquery renames columns of equal name; DESCRIBE tells what they are called.
-            own = self._describe(values)
+            own = [str(row[0]) for row in self._connection.execute(f"DESCRIBE {self._inline}", values).fetchall()]
             names = [real if _RENAMED.sub("", name) == real else name for name, real in zip(names, own, strict=True)]
         if schema is None:
             wrapped = f"{self._with}SELECT * FROM ({wrap_as_text(self._body, names, as_text)}) LIMIT 0"
             schema = self._connection.execute(wrapped, values).to_arrow_reader(1).schema
         return portable_schema(schema, names), as_text
-
-    def _describe(self, values: object) -> list[str]:
-        return [str(row[0]) for row in self._connection.execute(f"DESCRIBE {self._inline}", values).fetchall()]
 
 
 def _stand_in(pin: Pin, types: TypeTexts, connection: Connection) -> str:

@@ -117,11 +117,13 @@ def analyze(sql: str, connection: Connection, tables: Tables) -> Template:
 
 def _statement_kind(sql: str, connection: Connection) -> str:
     try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"the statement is not valid Unicode text at character {error.start}") from None
+    try:
         statements = connection.raw.extract_statements(sql)
     except duckdb.Error as error:
         raise translate(error, rewritten=False) from error
-    except UnicodeEncodeError:
-        raise InvalidRequest("the statement is not valid Unicode text") from None
     if not statements:
         raise InvalidRequest("the statement is empty")
     kinds = [statement.type.name for statement in statements]

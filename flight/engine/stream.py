@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -145,7 +146,7 @@ class DuckStream:
         return translate(error, rewritten=self._rewritten)
 
     def _finish(self) -> None:
-        """All rows are out: the connection may serve the next statement, unless rows of ours are registered on it."""
+        """All rows are out: the connection may serve the next statement."""
         with self._state:
             connection, self._connection = self._connection, None
         self._reader = None
@@ -160,7 +161,7 @@ class DuckStream:
             if reader is not None:
                 reader.close()
             if connection is not None:
-                connection.raw.close()
+                self._instance.discard(connection)
         finally:
             self._done()
 
@@ -170,4 +171,4 @@ class DuckStream:
                 if self._connection is None:
                     return
                 self._connection.raw.interrupt()
-            threading.Event().wait(_INSIST_S)
+            time.sleep(_INSIST_S)

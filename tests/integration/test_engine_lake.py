@@ -18,6 +18,7 @@ from pyiceberg.types import DoubleType, LongType, StringType
 from catalog.errors import Conflict, DataCorruption, InvalidRequest, NotFound, Unavailable
 from catalog.lake import Identifier
 from flight.engine.api import TableEntry
+from flight.engine.duckdb import Connection
 from flight.engine.engine import DuckEngine
 from tests.helpers_engine import FakeLive, X, make_engine, make_lake, rows_of
 from tests.helpers_lake import FakeLake, MemoryCatalog
@@ -448,6 +449,50 @@ def test_cancel_before_between_and_after(engine: DuckEngine) -> None:
     with pytest.raises(Unavailable):
         next(iter(after))
     assert value(engine, "select 42") == 42
+
+
+def test_closing_the_engine_stops_what_runs(tmp_path: Path, lake: FakeLake) -> None:
+    engine = make_engine(tmp_path / "warehouse", lake)
+    stream = engine.open_session().prepare(SLOW).execute()
+    caught: list[Exception] = []
+
+    def read() -> None:
+        try:
+            list(stream)
+        except Unavailable as error:
+            caught.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while not engine.instance._busy:
+        time.sleep(0.001)
+    engine.close()
+    engine.close()
+    reader.join(20)
+    assert not reader.is_alive()
+    assert len(caught) == 1
+    with pytest.raises(Unavailable, match="closed"):
+        engine.open_session().prepare("select 1")
+
+
+def test_an_unusable_instance_is_replaced(own_engine: DuckEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = own_engine.open_session()
+    statement = session.prepare("select count(*) as n from gold.x")
+    first = own_engine.instance
+    real = Connection.execute
+
+    def fail(self: Connection, sql: str, parameters: object = None) -> object:
+        if "iceberg_scan" in sql:
+            monkeypatch.setattr(Connection, "execute", real)
+            raise duckdb.FatalException("FATAL Error: Failed: database has been invalidated because of a previous fatal error")
+        return real(self, sql, parameters)
+
+    monkeypatch.setattr(Connection, "execute", fail)
+    with pytest.raises(Unavailable, match="run the statement again"):
+        list(statement.execute())
+    assert own_engine.instance is not first
+    assert next(iter(statement.execute())).to_pylist() == [{"n": 10}]
+    assert len(rows_of(own_engine, "show tables", schema="gold")) == 2
 
 
 def test_memory_is_bounded_and_said(tmp_path: Path, lake: FakeLake) -> None:
