@@ -83,8 +83,8 @@ def _plugin_source(reader: SectionReader, name: str, kind: Entry, place: str) ->
     plugins = plugin_sources()
     if kind.key not in plugins:
         known = [*SOURCES, *LATER_SOURCES, *plugins]
-        hint = f"{near(kind.key, known)} Plugins register under the entry-point group skippr.sources"
-        reader.error(kind.line, key, f"there is no source plugin {kind.key!r}; {hint}")
+        hint = f"{near(kind.key, known)} (plugins register under the entry-point group skippr.sources)"
+        reader.error(kind.line, key, f"there is no source plugin {kind.key!r}; {hint}", scope)
         return None
     options = {e.key: reader.options(e.value, f"{key}.{e.key}", scope) for e in reader.entries(kind.value, key)}
     return SourceConfig(name=name, kind=kind.key, settings=PluginSourceSettings(plugin=kind.key, options=options), place=place)

@@ -1,0 +1,112 @@
+"""Plugins, signals while nothing is open yet, a query that is interrupted, a server before the first sync."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli import Project, wait_for
+
+PLUGIN = '''
+from catalog.control.offsets import OffsetPayload
+from ingest.settings import FileSourceSettings
+from ingest.sources.file import FileSource
+from catalog.clock import SystemClock
+
+
+def open_source(options, offsets, once):
+    assert set(options) == {"folder", "list", "secret"} and options["list"] == ["a", "b"], options
+    return FileSource(FileSourceSettings(path=options["folder"]), offsets, SystemClock(), once=once)
+'''
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def install_plugin(folder: Path, target: str) -> str:
+    """A distribution with an entry point, as pip would leave it; the path to put on PYTHONPATH."""
+    site = folder / "site"
+    (site / "acme-1.0.dist-info").mkdir(parents=True)
+    (site / "acme_source.py").write_text(PLUGIN)
+    (site / "acme-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (site / "acme-1.0.dist-info" / "entry_points.txt").write_text(f"[skippr.sources]\nAcme = {target}\n")
+    return f"{Path(__file__).parents[2]}:{site}"
+
+
+def use_plugin(project: Project) -> None:
+    path = project.folder / "skippr.yml"
+    text = path.read_text()
+    path.write_text(text.replace("{File: {path: ./in, poll_interval: 50ms, idle_close: 200ms}}",
+                                 "{Acme: {folder: '${ACME_FOLDER}', list: [a, b], secret: '${ACME_SECRET}'}}"))
+
+
+def test_third_party_source(project: Project) -> None:
+    python_path = install_plugin(project.folder, "acme_source:open_source")
+    use_plugin(project)
+    project.write("a.jsonl", 0, 10)
+    env = {"PYTHONPATH": python_path, "ACME_FOLDER": str(project.input), "ACME_SECRET": "hunter2"}
+    done = project.run("sync", "--pipeline", "events", "--once", "--log-level", "debug", **env)
+    assert done.code == 0, done
+    assert "hunter2" not in done.out + done.err
+    assert project.select("SELECT count(*) AS n FROM bronze.events") == [{"n": 10}]
+    doctor = project.run("doctor", **env)
+    assert (doctor.code, "hunter2" in doctor.out) == (0, False)
+
+
+def test_third_party_source_that_cannot_be_loaded(project: Project) -> None:
+    use_plugin(project)
+    env = {"ACME_FOLDER": "x", "ACME_SECRET": "x"}
+    python_path = install_plugin(project.folder, "acme_source:no_such_name")
+    done = project.run("sync", "--pipeline", "events", "--once", PYTHONPATH=python_path, **env)
+    assert done.code == 3
+    assert "the source plugin Acme (acme_source:no_such_name) cannot be loaded" in done.err
+    missing = project.run("sync", "--pipeline", "events", "--once", **env)
+    assert "there is no source plugin 'Acme'" in missing.err
+
+
+def test_signal_during_recovery_drains(project: Project) -> None:
+    project.write("a.jsonl", 0, 10)
+    project.sync()
+    project.write("b.jsonl", 10, 10)
+    with project.start("sync", "--pipeline", "events", SKIPPR_FAILPOINTS="recovery.synced=sleep:1500") as sync:
+        wait_for(lambda: "pid" in next(project.data.glob("*/*/events/LOCK")).read_text())
+        sync.signal(signal.SIGTERM)
+        done = sync.finish()
+        assert done.code == 0, done
+    project.sync()
+    assert project.select("SELECT count(*) AS n FROM bronze.events") == [{"n": 20}]
+
+
+def test_interrupted_query_ends_at_once(project: Project) -> None:
+    project.write("a.jsonl", 0, 10)
+    project.sync()
+    sql = "SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range + b.range = -1"
+    with project.start("query", "--sql", sql, "--log-level", "debug") as query:
+        wait_for(lambda: (project.data / "spill").exists())
+        query.signal(signal.SIGINT)
+        done = query.finish(20)
+        assert done.code == 130, done
+        assert "Traceback" not in done.err
+
+
+def test_serve_starts_before_the_first_sync(project: Project) -> None:
+    with project.serve() as server:
+        assert json.loads(project.ok("query", "--to", server.uri, "--sql", "SELECT 42 AS n", "--output", "json")) == [{"n": 42}]
+        missing = project.run("query", "--to", server.uri, "--sql", "SELECT * FROM bronze.events")
+        assert missing.code == 2
+        assert missing.err.count("\n") == 1
+        project.write("a.jsonl", 0, 10)
+        project.sync()
+        found = project.ok("query", "--to", server.uri, "--sql", "SELECT count(*) AS n FROM bronze.events", "--output", "json")
+        assert json.loads(found) == [{"n": 10}]
+        taken = project.run("serve", "--flight-bind", server.uri.removeprefix("grpc://"))
+        assert taken.code == 3
+        assert "in use" in taken.err
+    gone = project.run("query", "--to", server.uri, "--sql", "SELECT 1")
+    assert gone.code == 4
+    assert "is a server running there?" in gone.err
