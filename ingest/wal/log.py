@@ -15,7 +15,7 @@ import random
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -147,27 +147,36 @@ class Log:
     def append(self, draft: SegmentDraft) -> Appended:
         """Commit and publish one entry; on return it is durable and the caller may acknowledge.
 
-        After any error but InvalidRequest the log takes nothing more, and nothing of the draft may be acknowledged or appended again:
-        whether it is in the log is found out by the next start. Raises Fenced, Unavailable, OutcomeUnknown, DataCorruption.
+        InvalidRequest: the draft cannot be an entry; nothing happened. After any other error the log takes nothing more, and nothing of
+        the draft may be acknowledged or appended again: whether it is in the log is found out by the next start. Raises Fenced,
+        Unavailable, OutcomeUnknown, DataCorruption, ConfigurationError (no rights).
         """
         with self._appending:
             self._check_usable()
             if not draft.offsets and not draft.checkpoints and not any(b.num_rows for _, _, batches in draft.groups for b in batches):
                 raise InvalidRequest("an entry needs rows, positions or checkpoints: this one has none")
-            try:
+            with self._last_error():
                 self._check_epoch()
-                sealed = self._seal(draft)
+            sealed = self._seal(draft)
+            with self._last_error():
                 self._commit(sealed)
                 self._publish(sealed.header)
-            except InvalidRequest:
-                raise
-            except SkipprError as error:
-                self._failure = error
-                raise
-            except BaseException as error:
-                self._failure = Internal(f"an append was interrupted by {error!r}")
-                raise
             return Appended(sealed.header.ref, sealed.header, sealed.size_bytes)
+
+    @contextmanager
+    def _last_error(self) -> Iterator[None]:
+        """After an error inside the log takes nothing more."""
+        try:
+            yield
+        except SkipprError as error:
+            self._failure = error
+            raise
+        except OSError as error:
+            self._failure = disk_error(error, _NOT_ACKNOWLEDGED + "writing", self._folder.segments)
+            raise self._failure from error
+        except BaseException as error:
+            self._failure = Internal(f"an append was interrupted by {error!r}")
+            raise
 
     def reset(self) -> Appended | None:
         """Append an entry of kind reset: every partition's row goes to zero under its next claim. None where no partition has a row."""
@@ -309,7 +318,7 @@ class Log:
         Durable order: control file, then the log's row, so that a reader that misses a file finds the base above it; then the files.
         Raises Internal for an entry that is not published, Fenced, Unavailable, OutcomeUnknown.
         """
-        with self._reclaiming:
+        with self._reclaiming, disk_errors("reclaiming entries in", self._folder.segments):
             if upto <= self.base:
                 return
             if upto > self.published_index():
@@ -335,12 +344,11 @@ class Log:
             self._remove([entry.header.index for entry in gone])
 
     def _remove(self, indexes: list[int]) -> None:
-        with disk_errors("reclaiming entries in", self._folder.segments):
-            for index in indexes:
-                with suppress(FileNotFoundError):
-                    self._filesystem.unlink(self._folder.segment(index))
-                failpoint.hit("wal.reclaim.unlinked")
-            self._filesystem.sync_folder(self._folder.segments)
+        for index in indexes:
+            with suppress(FileNotFoundError):
+                self._filesystem.unlink(self._folder.segment(index))
+            failpoint.hit("wal.reclaim.unlinked")
+        self._filesystem.sync_folder(self._folder.segments)
         failpoint.hit("wal.reclaim.synced")
 
     def close(self) -> None:

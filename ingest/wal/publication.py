@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
 from catalog.clock import Clock
-from catalog.control.checkpoints import CheckpointUpdate
+from catalog.control.checkpoints import ENVELOPE_BYTES_MAX, CheckpointEnvelope, CheckpointUpdate
 from catalog.control.offsets import OffsetPayload, OffsetStore, OffsetUpdate
-from catalog.errors import OutcomeUnknown, Unavailable
+from catalog.errors import DataCorruption, InvalidRequest, OutcomeUnknown, Unavailable
 from ingest.wal.header import SegmentDraft, SegmentHeader
 
 __all__ = ["RunningOffsets", "merge_running", "publish_entry"]
@@ -75,7 +75,8 @@ class RunningOffsets:
     def merged(self, draft: SegmentDraft) -> SegmentDraft:
         """The draft as it is to be sealed: one update per row, payloads merged with the running values (rule 24), claims set.
 
-        Kind reset starts the next claim of each partition, at zero.
+        Kind reset starts the next claim of each partition, at zero. Raises InvalidRequest for a name or a checkpoint that no row can
+        hold: such an entry, once in the log, could never be published.
         """
         offsets: dict[tuple[str, str], OffsetUpdate] = {}
         for update in draft.offsets:
@@ -88,6 +89,7 @@ class RunningOffsets:
                 offsets[name] = replace(update, payload=merge_running(before, update.payload), claim=claim)
         checkpoints: dict[str, CheckpointUpdate] = {}
         for checkpoint in draft.checkpoints:
+            _check_envelope(checkpoint)
             checkpoints[checkpoint.logical_key] = replace(checkpoint, claim=self._claim(checkpoint.logical_key))
         return replace(draft, offsets=tuple(offsets.values()), checkpoints=tuple(checkpoints.values()))
 
@@ -103,6 +105,16 @@ class RunningOffsets:
             claim = 0 if row is None else row.claim
             self._claims.put(logical_key, claim)
         return claim
+
+
+def _check_envelope(checkpoint: CheckpointUpdate) -> None:
+    where = f"checkpoint {checkpoint.logical_key!r}"
+    if len(checkpoint.envelope) > ENVELOPE_BYTES_MAX:
+        raise InvalidRequest(f"{where}: its envelope has {len(checkpoint.envelope)} bytes, at most {ENVELOPE_BYTES_MAX} are allowed")
+    try:
+        CheckpointEnvelope.decode(checkpoint.envelope, where)
+    except DataCorruption as error:
+        raise InvalidRequest(str(error)) from error
 
 
 class _Recent(Generic[_K, _V]):

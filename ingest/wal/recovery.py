@@ -67,10 +67,16 @@ def recover(
     anything else. Raises DataCorruption, ConfigurationError, Fenced, Unavailable, OutcomeUnknown.
     """
     with disk_errors("recovering", folder.path):
-        filesystem.make_folder(folder.segments)
-        sync_everything(filesystem, folder)
-        failpoint.hit("recovery.synced")
-        names = filesystem.list(folder.segments)
+        return _recover(filesystem, folder, key, offsets, clock, jitter, resetting)
+
+
+def _recover(
+    filesystem: FileSystem, folder: LogFolder, key: PipelineKey, offsets: OffsetStore, clock: Clock, jitter: random.Random, resetting: bool,
+) -> Recovered:
+    filesystem.make_folder(folder.segments)
+    sync_everything(filesystem, folder)
+    failpoint.hit("recovery.synced")
+    names = filesystem.list(folder.segments)
     control = _control(filesystem, folder, key, names, jitter)
     row = offsets.read_log(control.wal_id)
     _check_base(folder, control, row)
@@ -98,8 +104,9 @@ def sync_everything(filesystem: FileSystem, folder: LogFolder) -> None:
     sync_entries(filesystem, folder)
     for path in (folder.path, *list(folder.path.parents)[:3]):  # up to DATA_DIR
         filesystem.sync_folder(path)
-    with suppress(PermissionError):  # the folder around DATA_DIR may belong to somebody else, who then made DATA_DIR durable
-        filesystem.sync_folder(folder.path.parents[3])
+    for path in list(folder.path.parents)[3:4]:
+        with suppress(PermissionError):  # the folder around DATA_DIR may belong to somebody else, who then made DATA_DIR durable
+            filesystem.sync_folder(path)
 
 
 def sync_entries(filesystem: FileSystem, folder: LogFolder) -> None:
@@ -250,11 +257,10 @@ def _clean(filesystem: FileSystem, folder: LogFolder, control: Control, offsets:
     ]
     if not dead:
         return
-    with disk_errors("cleaning", folder.segments):
-        for name in dead:
-            with suppress(FileNotFoundError):
-                filesystem.unlink(folder.segments / name)
-        failpoint.hit("recovery.unlinked")
-        filesystem.sync_folder(folder.segments)
+    for name in dead:
+        with suppress(FileNotFoundError):
+            filesystem.unlink(folder.segments / name)
+    failpoint.hit("recovery.unlinked")
+    filesystem.sync_folder(folder.segments)
     _LOG.info("removed %d files that a crash left in %s", len(dead), folder.segments)
     failpoint.hit("recovery.cleaned")

@@ -161,7 +161,8 @@ def test_checkpoints_are_published_with_the_offsets(world: World) -> None:
     with world.open() as log:
         log.append(rich_draft())
         again = CheckpointEnvelope("file", "prefix", 1, b"2").encode()
-        log.append(SegmentDraft((), (), [CheckpointUpdate("k", b"", 0), CheckpointUpdate("k", again, 0)]))
+        once = CheckpointEnvelope("file", "prefix", 1, b"1").encode()
+        log.append(SegmentDraft((), (), [CheckpointUpdate("k", once), CheckpointUpdate("k", again)]))
     row = world.offsets.read_checkpoint("k")
     assert row is not None
     assert row.envelope.payload == b"2"
@@ -173,6 +174,11 @@ def test_an_entry_without_anything_is_refused_and_the_log_goes_on(world: World) 
             log.append(SegmentDraft([(TABLE, "rows", [numbers(0, 0)])]))
         with pytest.raises(InvalidRequest, match="does not fit"):
             log.append(SegmentDraft((), [OffsetUpdate("files", "a", OffsetPayload(2**64, 0, False))]))
+        with pytest.raises(InvalidRequest, match="no row key of 1000 bytes can hold"):
+            log.append(SegmentDraft((), [OffsetUpdate("n" * 2000, "a", OffsetPayload(1, 1, False))]))
+        for envelope in (bytes(2**20), b"no envelope"):
+            with pytest.raises(InvalidRequest, match="checkpoint 'k': "):
+                log.append(SegmentDraft((), (), [CheckpointUpdate("k", envelope)]))
         assert log.append(draft(0, 1)).ref.index == 1
 
 
@@ -241,6 +247,20 @@ def test_killed_while_appending(world: World, at: Callable[[str, BaseException],
         log.append(draft(line, 3))
         assert world.ids(log) == list(range(line + 3))
     assert not [name for name in os.listdir(world.folder.segments) if not name.endswith(".seg")]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_device_error_at_any_step_is_one_of_ours(world: World, at: Callable[[str, BaseException], None], step: str) -> None:
+    log = world.open()
+    at(step, OSError(errno.EIO, os.strerror(errno.EIO)))
+    with pytest.raises(Unavailable, match=r"nothing of its last entry is acknowledged: .*failing"):
+        log.append(draft(0, 3))
+    log.close()
+    at("recovery.synced", OSError(errno.EIO, os.strerror(errno.EIO)))
+    with pytest.raises(Unavailable, match=r"recovering .*failing"):
+        world.open()
+    with world.open() as log:
+        assert world.ids(log) == ([] if step in STEPS[:2] else [0, 1, 2])
 
 
 @pytest.mark.parametrize("step", [
