@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.arrays import bits, bools, ints
 from ingest.typetree import (
     EXACT_IN_DOUBLE,
     Field,
@@ -88,7 +89,7 @@ def conform(table: pa.Table, schema: pa.Schema, source: Struct | None = None) ->
     keep = np.ones(table.num_rows, np.bool_)
     keep[list(work.problems)] = False
     problems = tuple(work.problems[row] for row in sorted(work.problems))
-    return Conformed(rows.filter(pa.array(keep)), problems, np.flatnonzero(keep))
+    return Conformed(rows.filter(bits(keep)), problems, np.flatnonzero(keep))
 
 
 class _Conversion:
@@ -106,7 +107,7 @@ class _Conversion:
 
     def refuse_values(self, given: pa.ChunkedArray, source: Node, path: str) -> None:
         array = _one(given)
-        bad = np.asarray(array.is_valid())
+        bad = bools(array.is_valid())
         self._refuse(bad, np.arange(self._num_rows, dtype=np.int64), array, "type.conflict", path, "no such column", describe(source))
 
     def _refuse(self, bad: Mask, rows: Indices, array: pa.Array, code: str, path: str, wanted: str, found: str) -> None:
@@ -140,7 +141,7 @@ class _Conversion:
         return self._conflict(array, source, target, kind, path, rows)
 
     def _conflict(self, array: pa.Array, source: Node, target: Node, kind: pa.DataType, path: str, rows: Indices) -> pa.Array:
-        bad = np.asarray(array.is_valid())
+        bad = bools(array.is_valid())
         self._refuse(bad, rows, array, "type.conflict", path, describe(target), describe(source))
         return pa.nulls(len(array), kind)
 
@@ -157,7 +158,7 @@ class _Conversion:
         for key, given in source.fields.items():
             if key not in target.fields and not is_deferred(given.node):
                 child = children[key]
-                bad = np.asarray(child.is_valid())
+                bad = bools(child.is_valid())
                 self._refuse(bad, rows, child, "type.conflict", f"{path}.{key}", "no such field", describe(given.node))
         fields = [kind.field(i) for i in range(kind.num_fields)]
         mask = array.is_null() if array.null_count else None
@@ -171,14 +172,14 @@ class _Conversion:
         return self._convert(array, source, target, kind, path, rows)
 
     def _list(self, array: pa.Array, source: ListOf, target: ListOf, kind: pa.DataType, path: str, rows: Indices) -> pa.Array:
-        lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0)).astype(np.int64)
+        lengths = _lengths(array)
         offsets = np.zeros(len(array) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
         items = self._convert_or_same(
             array.flatten(), source.item, target.item, kind.value_type, f"{path}[]", np.repeat(rows, lengths)
         )
         mask = array.is_null() if array.null_count else None
-        return pa.ListArray.from_arrays(pa.array(offsets), items, type=kind, mask=mask)
+        return pa.ListArray.from_arrays(ints(offsets), items, type=kind, mask=mask)
 
     def _cells(
         self, array: pa.Array, values: Sequence[Any], target: Node, kind: pa.DataType, path: str, rows: Indices
@@ -229,18 +230,18 @@ def exactly(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
     clean = np.zeros(len(array), np.bool_)
     if array.type == pa.float64() and kind == pa.float32():
         made = array.cast(kind)
-        bad = np.asarray(pc.fill_null(pc.not_equal(made.cast(pa.float64()), array), False))
-        return pc.if_else(pa.array(bad), None, made), bad
+        bad = bools(pc.not_equal(made.cast(pa.float64()), array))
+        return pc.if_else(bits(bad), None, made), bad
     try:
         return array.cast(kind), clean
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         pass
     if array.type == pa.int64() and kind == pa.float64():
-        values = np.asarray(pc.fill_null(array, 0))
+        values = _numbers(array)
         floats = values.astype(np.float64)
         inside = (floats >= -(2.0**63)) & (floats < 2.0**63)
-        bad = ~inside | (np.where(inside, floats, 0.0).astype(np.int64) != values)
-        return pa.array(floats, mask=bad | np.asarray(array.is_null())), bad
+        bad = (~inside | (np.where(inside, floats, 0.0).astype(np.int64) != values)) & bools(array.is_valid())
+        return pc.if_else(bits(bad), None, array.cast(kind, safe=False)), bad
     return _cells_exactly(array, lambda part: part.cast(kind), kind)
 
 
@@ -391,12 +392,17 @@ def leaf_rows_beyond(table: pa.Table, path: tuple[int | None, ...]) -> Indices:
     values = _numbers(array)
     if not len(values) or (values.max() < EXACT_IN_DOUBLE and values.min() > -EXACT_IN_DOUBLE):
         return np.zeros(0, np.int64)
-    beyond = ~((values < EXACT_IN_DOUBLE) & (values > -EXACT_IN_DOUBLE)) & np.asarray(array.is_valid())
+    beyond = ~((values < EXACT_IN_DOUBLE) & (values > -EXACT_IN_DOUBLE)) & bools(array.is_valid())
     rows = np.flatnonzero(beyond)
     for outer in reversed(lists):
-        lengths = np.asarray(pc.fill_null(pc.list_value_length(outer), 0)).astype(np.int64)
+        lengths = _lengths(outer)
         rows = np.repeat(np.arange(len(outer)), lengths)[rows]
     return np.unique(rows)
+
+
+def _lengths(array: pa.Array) -> Indices:
+    """Items per list, 0 for NULL."""
+    return _numbers(pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64()))
 
 
 def _numbers(array: pa.Array) -> npt.NDArray[Any]:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from ingest.arrays import longs
 from ingest.sources.base import BadRecord, Decoded
 
 __all__ = ["RAW_BYTES_MAX", "ByteStream", "DecodedStream", "RawUnit", "decoded"]
@@ -78,5 +79,5 @@ class DecodedStream(Protocol):
 def decoded(rows: pa.Table, bad: list[BadRecord], first_record: int, records: int, good: np.ndarray | None) -> Decoded:
     """A `Decoded` from rows whose record numbers are `first_record + good` (None: all of them in order)."""
     bad.sort(key=lambda one: one.record)
-    numbers = None if good is None or not bad else pa.array(good.astype(np.int64) + first_record)
+    numbers = None if good is None or not bad else longs(good + first_record)
     return Decoded(rows, tuple(bad), first_record, records, numbers)

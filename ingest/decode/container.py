@@ -66,6 +66,8 @@ class Source(io.RawIOBase):
         return ahead
 
     def readinto(self, buffer: Any, /) -> int:
+        if not self._ahead and isinstance(self._stream, io.FileIO):
+            return self._stream.readinto(buffer) or 0
         chunk = self.read(len(buffer))
         buffer[: len(chunk)] = chunk
         return len(chunk)

@@ -48,7 +48,8 @@ class CsvReader(LineReader):
             while tail and (final or len(tail) > self._line_bytes_max):
                 end = _line_end(tail)
                 if end < 0 and not final:
-                    tail = yield from self._skip_line(bytearray(tail), self._stream.read(self._block_bytes))
+                    rest = yield from self._skip_line(tail, self._stream.read(self._block_bytes))
+                    tail = yield from self._whole(bytes(rest), final)
                     break
                 end = len(tail) if end < 0 else end
                 raw = tail[: min(end, RAW_BYTES_MAX)].rstrip(b"\r\n")

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from catalog.errors import Internal
+from ingest.arrays import bits, bools
 from ingest.conform import TEXTUAL, text_as
 from ingest.decode.base import RAW_BYTES_MAX, RawUnit
 from ingest.decode.container import Source
@@ -152,7 +153,7 @@ class CsvUnit:
             fields.append(pa.field(name, array.type))
         table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
         if not keep.all():
-            table, numbers = table.filter(pa.array(keep)), numbers[keep]
+            table, numbers = table.filter(bits(keep)), numbers[keep]
         return decode_table(
             table, schema, self.first_record, self.settings.object_keys_max, self.raw, work.bad, numbers, len(self.lines)
         )
@@ -278,17 +279,17 @@ class _Cells:
         numbers = integers | _matches(values, _NUMBER)
         may_widen = not (node.wide or node.landed)
         if may_widen and (numbers & ~integers).any():
-            whole, _ = exactly_long(pc.if_else(pa.array(integers), values, None))
+            whole, _ = exactly_long(pc.if_else(bits(integers), values, None))
             largest = pc.max(pc.abs_checked(pc.if_else(pc.less(whole, -(2**62)), 2**62, whole))).as_py() or 0
             if largest < 2**53:
                 return self._numbers(values, Scalar(pa.float64()), name)
-        made, bad = exactly_long(pc.if_else(pa.array(integers), values, None))
+        made, bad = exactly_long(pc.if_else(bits(integers), values, None))
         refused = self._refused(values, integers, node, name, "type.conflict")
         return made, refused | self._refused(values, ~bad, node, name, "number.range")
 
     def _numbers(self, values: pa.Array, node: Scalar, name: str) -> tuple[pa.Array, dict[int, tuple[str, str]]]:
         numbers = _matches(values, _NUMBER)
-        kept = pc.if_else(pa.array(numbers), values, None)
+        kept = pc.if_else(bits(numbers), values, None)
         made, bad = _doubles(kept) if pa.types.is_floating(node.type) else text_as(kept, node.type)
         refused = self._refused(values, numbers, node, name, "type.conflict")
         return made, refused | self._refused(values, ~bad, node, name, "number.range")
@@ -302,11 +303,11 @@ class _Cells:
 
 def _matches(values: pa.Array, pattern: str) -> Mask:
     """NULL cells match everything."""
-    return np.asarray(pc.fill_null(pc.match_substring_regex(values, pattern), True))
+    return bools(pc.fill_null(pc.match_substring_regex(values, pattern), True))
 
 
 def _booleans(values: pa.Array, fits: Mask) -> pa.Array:
-    return pc.if_else(pa.array(fits), pc.equal(pc.utf8_lower(values), "true"), None)
+    return pc.if_else(bits(fits), pc.equal(pc.utf8_lower(values), "true"), None)
 
 
 def exactly_long(values: pa.Array) -> tuple[pa.Array, Mask]:
@@ -317,11 +318,11 @@ def exactly_long(values: pa.Array) -> tuple[pa.Array, Mask]:
 def _doubles(values: pa.Array) -> tuple[pa.Array, Mask]:
     """Number texts as doubles; the mask says which a double cannot hold: out of range, or integers it would round."""
     made = values.cast(pa.float64())
-    floats = np.asarray(pc.fill_null(made, 0.0))
+    floats = np.frombuffer(pc.fill_null(made, 0.0).buffers()[1], np.float64)[: len(made)]
     bad = ~np.isfinite(floats)
     large = np.flatnonzero(np.abs(floats) >= 2.0**53)
     integers = _matches(values, _INTEGER)
     for row in large.tolist():
         if integers[row] and not bad[row] and int(floats[row]) != int(values[row].as_py()):
             bad[row] = True
-    return (pc.if_else(pa.array(bad), None, made) if bad.any() else made), bad
+    return (pc.if_else(bits(bad), None, made) if bad.any() else made), bad

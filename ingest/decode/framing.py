@@ -11,7 +11,7 @@ No parser decides where a record ends: a line ends at `\\n`, whatever is in it (
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,12 +31,13 @@ Offsets = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Lines:
     """Non-blank lines of one block: line i is `data[starts[i]:ends[i]]`, without surrounding white space.
+    `data` is never changed.
 
     `base` is the offset of `data[0]` in the stream, `byte_end` the offset after the last newline. `refused`: the block is one record
     (or its beginning) that cannot be read, with failure code and words.
     """
 
-    data: bytes
+    data: bytes | bytearray
     starts: Offsets
     ends: Offsets
     first_record: int
@@ -48,7 +49,7 @@ class Lines:
         return len(self.starts)
 
     def line(self, index: int) -> bytes:
-        return self.data[self.starts[index] : self.ends[index]]
+        return bytes(memoryview(self.data)[self.starts[index] : self.ends[index]])
 
     def text(self, wanted: Offsets) -> pa.Buffer:
         """The wanted lines, in order, each with its line end, as one buffer; no copy where they follow each other."""
@@ -99,7 +100,7 @@ def _is_utf8(view: memoryview) -> bool:
     return True
 
 
-def split(data: bytes, begin: int, first_record: int, base: int) -> Lines:
+def split(data: bytes | bytearray, begin: int, first_record: int, base: int) -> Lines:
     """The lines of `data[begin:]`; a missing newline at the end counts as one."""
     view = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(view == 10).astype(np.int64, copy=False)
@@ -112,7 +113,7 @@ def split(data: bytes, begin: int, first_record: int, base: int) -> Lines:
     return _trim(data, view, Lines(data, starts, ends, first_record, base, base + len(data)))
 
 
-def _trim(data: bytes, view: npt.NDArray[np.uint8], lines: Lines) -> Lines:
+def _trim(data: bytes | bytearray, view: npt.NDArray[np.uint8], lines: Lines) -> Lines:
     """Drop blank lines and surrounding spaces; only lines with a space or control character at an edge cost Python time."""
     starts, ends = lines.starts, lines.ends
     last = len(data) - 1
@@ -140,6 +141,7 @@ class LineReader:
         self._base = base
         self._record = first_record
         self._at_eof_complete = at_eof_complete
+        self._readinto: Callable[[memoryview], int | None] | None = getattr(stream, "readinto", None)
 
     def blocks(self, skip: int = 0) -> Iterator[Lines]:
         """Blocks of at least one record each, without the first `skip` records."""
@@ -154,23 +156,41 @@ class LineReader:
 
     def _blocks(self) -> Iterator[Lines]:
         tail = bytearray()
-        while chunk := self._stream.read(self._block_bytes):
+        while (data := self._more(tail)) is not None:
             if len(tail) > self._line_bytes_max:
-                chunk = yield from self._skip_line(tail, chunk)
+                data = yield from self._skip_line(tail, data[len(tail) :])
                 tail = bytearray()
-            cut = chunk.rfind(b"\n") + 1
+            cut = data.rfind(b"\n", len(tail)) + 1
             if not cut:
-                tail += chunk
+                tail = data
                 continue
-            yield from self._emit(bytes(tail) + chunk[:cut] if tail else chunk[:cut])
-            tail = bytearray(chunk[cut:])
+            tail = data[cut:]
+            del data[cut:]
+            yield from self._emit(data)
         if tail and self._at_eof_complete:
             if len(tail) > self._line_bytes_max:
                 yield self._oversize(bytes(tail[:RAW_BYTES_MAX]), len(tail))
             else:
-                yield from self._emit(bytes(tail))
+                yield from self._emit(tail)
 
-    def _emit(self, data: bytes) -> Iterator[Lines]:
+    def _more(self, tail: bytearray) -> bytearray | None:
+        """`tail` and what one read gives, None at the end. Streams that can read into a buffer fill it without another copy."""
+        if self._readinto is None:
+            chunk = self._stream.read(self._block_bytes)
+            return tail + chunk if chunk else None
+        data = bytearray(len(tail) + self._block_bytes)
+        data[: len(tail)] = tail
+        view = memoryview(data)[len(tail) :]
+        try:
+            count = self._readinto(view)
+        finally:
+            view.release()
+        if not count:
+            return None
+        del data[len(tail) + count :]
+        return data
+
+    def _emit(self, data: bytes | bytearray) -> Iterator[Lines]:
         begin = len(BOM) if self._base == 0 and data.startswith(BOM) else 0
         lines = split(data, begin, self._record, self._base)
         self._base += len(data)
@@ -178,24 +198,23 @@ class LineReader:
         if len(lines):
             yield lines
 
-    def _skip_line(self, head: bytearray, chunk: bytes) -> Generator[Lines, None, bytes]:
+    def _skip_line(self, head: bytes | bytearray, chunk: bytes | bytearray) -> Generator[Lines, None, bytearray]:
         """Pass over the rest of a line that is too long; returns what follows its newline.
 
         A generator whose return value is the remainder. Where the stream ends first and may still grow, nothing is consumed.
         """
         raw, length = bytes(head[:RAW_BYTES_MAX]), len(head)
-        head.clear()
         while True:
             cut = chunk.find(b"\n") + 1
             length += cut or len(chunk)
             if cut:
                 yield self._oversize(raw, length)
-                return chunk[cut:]
+                return bytearray(chunk[cut:])
             chunk = self._stream.read(self._block_bytes)
             if not chunk:
                 if self._at_eof_complete:
                     yield self._oversize(raw, length)
-                return b""
+                return bytearray()
 
     def _oversize(self, raw: bytes, length: int) -> Lines:
         return self._refused(

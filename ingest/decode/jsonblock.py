@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from catalog.errors import Internal
+from ingest.arrays import bits
 from ingest.conform import conform, leaf_has_values, leaf_rows_beyond
 from ingest.decode.base import RAW_BYTES_MAX, decoded
 from ingest.decode.framing import Lines, not_utf8
@@ -254,7 +255,7 @@ class _Block:
             except Rejected as rejected:
                 self.bad[index] = (rejected.code, rejected.error)
                 keep[row] = False
-        return (table, wanted) if keep.all() else (table.filter(pa.array(keep)), wanted[keep])
+        return (table, wanted) if keep.all() else (table.filter(bits(keep)), wanted[keep])
 
 
 def _floated(before: Struct, after: Struct) -> bool:
