@@ -204,6 +204,13 @@ class Compactor:
                 failpoint.hit("compactor.before_commit")
                 committed = self._lake.commit(state, attempt.files, self._log.wal_id, take.upto, summary)
                 failpoint.hit("compactor.committed")
+                _log.info(
+                    "table committed",
+                    extra={
+                        "table": table_label(state.identifier), "wal_id": self._log.wal_id, "epoch": take.upto.epoch,
+                        "index": take.upto.index, "rows": attempt.files.rows, "size_bytes": attempt.files.size_bytes,
+                    },
+                )
                 return committed, attempt.files
             except StaleFiles as error:
                 attempt.reasons.append(str(error))

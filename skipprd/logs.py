@@ -8,7 +8,9 @@ import sys
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-__all__ = ["FIELDS", "LineWriter", "StderrWriter", "setup"]
+__all__ = ["FIELDS", "LineWriter", "StderrWriter", "bind", "setup"]
+
+_bound: dict[str, object] = {}
 
 FIELDS: Final = ("pipeline", "wal_id", "epoch", "index", "node", "table", "partition", "session", "duration_ms", "rows", "size_bytes")
 """What a record's `extra` may carry into the log."""
@@ -61,11 +63,17 @@ def _one_line(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name in FIELDS if (value := record.__dict__.get(name)) is not None}
+    return {name: value for name in FIELDS if (value := record.__dict__.get(name, _bound.get(name))) is not None}
 
 
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def bind(**fields: object) -> None:
+    """Fields of every record from now on that does not bring its own: a `sync` process has one pipeline."""
+    _bound.clear()
+    _bound.update(fields)
 
 
 def setup(form: str, level: str, writer: LineWriter | None = None) -> None:

@@ -104,7 +104,10 @@ class Log:
         except BaseException:
             lock.close()
             raise
-        _LOG.info("log %s open: epoch %d, entries %d to %d", log.wal_id, log.epoch, log.base + 1, log.published_index())
+        _LOG.info(
+            "log open: %d entries wait for their tables", log.published_index() - log.base,
+            extra={"pipeline": str(key), "wal_id": log.wal_id, "epoch": log.epoch, "index": log.published_index()},
+        )
         return log
 
     @property
@@ -245,6 +248,13 @@ class Log:
         with self._state:
             self._published = header.index
         failpoint.hit("wal.segment.published")
+        _LOG.debug(
+            "entry published",
+            extra={
+                "pipeline": str(self._key), "wal_id": self._wal_id, "epoch": header.epoch, "index": header.index,
+                "rows": sum(group.rows for group in header.groups), "size_bytes": header.payload_bytes,
+            },
+        )
 
     def _check_usable(self) -> None:
         if self._closed:

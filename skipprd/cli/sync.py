@@ -18,6 +18,7 @@ def run(options: argparse.Namespace) -> int:
     """Exit 0 when everything landed; a failed partition or dead letters (--fail-on-deadletter) are told after the summary."""
     from catalog.errors import DataCorruption
     from ingest.pipeline import SchemaChangeRefused
+    from skipprd import logs
     from skipprd.app import App
     from skipprd.cli.common import start
     from skipprd.console import Console
@@ -30,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     as_json = options.output == "json"
     name: str = options.pipeline
     with DrainSignals() as signals, App(config) as app:
+        logs.bind(pipeline=str(config.pipeline(name).key))
         pipeline = app.open_pipeline(name)
         signals.on_drain(pipeline.stop)
         with app.telemetry(lambda: True, lambda: [*metrics(name, pipeline.snapshot()), *process_metrics()]):
