@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+
+import pytest
 
 from catalog.control import offsets
 from catalog.errors import SkipprError
@@ -25,26 +25,20 @@ def run_seed(seed: int, *, full: bool = True, trace: list[str] | None = None) ->
     machine = Machine(chance, _faults(chance), full=full, trace=trace)
     install(machine)
     try:
-        with _small_transactions(chance):
+        with pytest.MonkeyPatch.context() as patch:
+            # In some seeds an entry's rows do not fit one transaction, so that a crash may leave some of them behind.
+            patch.setattr(offsets, "TRANSACT_OPS_MAX", (offsets.__dict__["TRANSACT_OPS_MAX"], 2, 3)[chance.below(3)])
             _Schedule(machine).run()
     except SkipprError as error:
         raise _violation(seed, f"{type(error).__name__}: {error}") from error
     except Violation as error:
         raise _violation(seed, str(error)) from error
+    except Exception as error:
+        error.add_note(f"in simulated seed {seed}")
+        raise
     finally:
         install(None)
     return machine.counts
-
-
-@contextmanager
-def _small_transactions(chance: Chance) -> Iterator[None]:
-    """In some seeds an entry's rows do not fit one transaction, so that a crash may leave some of them behind."""
-    before = offsets.TRANSACT_OPS_MAX
-    try:
-        offsets.TRANSACT_OPS_MAX = (before, 2, 3)[chance.below(3)]  # type: ignore[misc]
-        yield
-    finally:
-        offsets.TRANSACT_OPS_MAX = before  # type: ignore[misc]
 
 
 def _violation(seed: int, what: str) -> Violation:
