@@ -71,8 +71,8 @@ class Shape:
         missing = [path for path in (*layout.partition_fields, *layout.time_fields) if not has_path(schema, path)]
         if missing and not several:
             raise ConfigurationError(
-                f"TRANSFORM_PARTITION_FIELDS / TRANSFORM_BATCH_TIME_FIELDS name {', '.join(map(repr, missing))}, but no row of the first "
-                f"segment of table {label} has a value there; it has {', '.join(schema.names[:50])}. Correct the name, or leave it out"
+                f"TRANSFORM_BATCH_PARTITION_FIELDS / TRANSFORM_BATCH_TIME_FIELDS name {', '.join(map(repr, missing))}, but no row of the "
+                f"first segment of table {label} has a value there; it has {', '.join(schema.names[:50])}. Correct the name, or leave it out"
             )
         if missing:
             _log.warning("table %s is created without the partition fields %s: no row has them yet", label, ", ".join(missing))

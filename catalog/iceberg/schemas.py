@@ -216,7 +216,7 @@ def partition_spec(schema: Schema, layout: TableLayout) -> PartitionSpec:
     taken = {field.name for field in schema.fields}
     fields = []
     for name in layout.partition_fields:
-        source = _source(schema, name, "TRANSFORM_PARTITION_FIELDS")
+        source = _source(schema, name, "TRANSFORM_BATCH_PARTITION_FIELDS")
         label = name if name in taken else _free(name.replace(".", "_"), taken)
         fields.append(PartitionField(source.field_id, next(counter), IdentityTransform(), label))
     for name in layout.time_fields:
@@ -236,7 +236,9 @@ def partition_spec(schema: Schema, layout: TableLayout) -> PartitionSpec:
 def sort_order(schema: Schema, layout: TableLayout) -> SortOrder:
     """Ascending, NULL first. Raises ConfigurationError naming field and remedy."""
     fields = [
-        SortField(_source(schema, name, "TRANSFORM_ORDER_FIELDS").field_id, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
+        SortField(
+            _source(schema, name, "TRANSFORM_BATCH_ORDER_FIELDS").field_id, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST
+        )
         for name in layout.order_fields
     ]
     return SortOrder(*fields, order_id=1) if fields else SortOrder(order_id=0)

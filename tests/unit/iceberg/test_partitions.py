@@ -102,10 +102,10 @@ def test_a_spec_of_others_that_we_cannot_write_is_refused() -> None:
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
-        (TableLayout(partition_fields=("nope",)), "TRANSFORM_PARTITION_FIELDS names 'nope'.*it has: t, k"),
+        (TableLayout(partition_fields=("nope",)), "TRANSFORM_BATCH_PARTITION_FIELDS names 'nope'.*it has: t, k"),
         (TableLayout(time_fields=("k",)), "column k is string.*timestamp"),
         (TableLayout(time_fields=("d",), time_unit="hour"), "column d is date"),
-        (TableLayout(order_fields=("s",)), "TRANSFORM_ORDER_FIELDS: column s is struct"),
+        (TableLayout(order_fields=("s",)), "TRANSFORM_BATCH_ORDER_FIELDS: column s is struct"),
     ],
 )
 def test_a_layout_that_does_not_fit_names_setting_and_column(layout: TableLayout, message: str) -> None:
