@@ -72,7 +72,7 @@ class Shape:
         if missing and not several:
             raise ConfigurationError(
                 f"TRANSFORM_BATCH_PARTITION_FIELDS / TRANSFORM_BATCH_TIME_FIELDS name {', '.join(map(repr, missing))}, but no row of the "
-                f"first segment of table {label} has a value there; it has {', '.join(schema.names[:50])}. Correct the name, or leave it out"
+                f"first segment of table {label} has a value there; it has {', '.join(schema.names[:50])}. Correct it, or leave it out"
             )
         if missing:
             _log.warning("table %s is created without the partition fields %s: no row has them yet", label, ", ".join(missing))
