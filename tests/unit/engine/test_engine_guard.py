@@ -13,7 +13,7 @@ from catalog.errors import InvalidRequest, NotFound
 from flight.engine import functions, guard
 from flight.engine.engine import DuckEngine
 from tests.helpers_engine import make_engine, make_lake, plain_duckdb, rows_of
-from tests.helpers_sql import ATTACKS, LEGAL
+from tests.helpers_sql import ATTACKS, LEGAL, PLACES
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,14 @@ def test_refused(engine: DuckEngine, sql: str) -> None:
     assert message
     assert "Traceback" not in message
     assert "iceberg_scan('" not in message
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_refused_wherever_it_stands(engine: DuckEngine, place: str) -> None:
+    session = engine.open_session()
+    for hidden, named in (("(select size from read_text('/etc/passwd'))", "read_text"), ("getenv('HOME')", "getenv")):
+        with pytest.raises(InvalidRequest, match=rf"function {named} is not allowed"):
+            session.prepare(place.replace("{}", hidden))
 
 
 @pytest.mark.parametrize("sql", LEGAL)
