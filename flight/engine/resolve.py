@@ -28,13 +28,12 @@ from flight.engine.duckdb import Connection
 from flight.engine.failures import translate
 from flight.engine.lexer import strip_semicolons
 from flight.engine.parameters import Parameter, find_parameters
-from flight.engine.rewrite import Rewriter, Tables, TimeTravel, equal_trees
+from flight.engine.rewrite import Rewriter, Tables
+from flight.engine.trees import Node, TimeTravel, equal_trees
 
 __all__ = ["Hole", "Template", "analyze"]
 
 Listed = Literal["nothing", "names", "columns"]
-Node = dict[str, object]
-
 _EXPRESSION_DEPTH: Final = "this statement is nested too deeply; split it with WITH"
 
 

@@ -12,21 +12,11 @@ from catalog.errors import InvalidRequest, NotFound
 from catalog.lake import Identifier
 from flight.engine import guard
 from flight.engine.lexer import quote, quote_as_needed, read_path
+from flight.engine.trees import NOWHERE, Node, TimeTravel, base_table, function_name, is_bare_star, location, select_star, time_travel
 
-__all__ = ["Rewriter", "SystemView", "Tables", "TimeTravel", "equal_trees"]
+__all__ = ["Found", "Rewriter", "SystemView", "Tables"]
 
-Node = dict[str, object]
-
-_NOWHERE: Final = 18446744073709551615
 _QUERY_NODES: Final = frozenset(["SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"])
-
-
-@dataclass(frozen=True, slots=True)
-class TimeTravel:
-    """An AT clause: `option` of iceberg_scan and its value as SQL."""
-
-    option: Literal["snapshot_from_id", "snapshot_from_timestamp"]
-    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +60,7 @@ class Tables(Protocol):
 
 @dataclass(slots=True)
 class _Scope:
-    """Tables of one FROM clause that have no alias: (catalog, schema, table) as they resolve, lower case -> alias now."""
+    """Tables of one FROM clause that have no alias: (schema, table) as they resolve, lower case -> alias now."""
 
     tables: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -216,7 +206,7 @@ class Rewriter:
             if kind == "SHOW_REF":
                 return self._show(value, context)
             if kind == "TABLE_FUNCTION":
-                self._list(self._tables.listing_function(_function_name(value)))
+                self._list(self._tables.listing_function(function_name(value)))
         for key, element in value.items():
             if isinstance(element, dict | list):
                 value[key] = self._any(element, context)
@@ -231,13 +221,13 @@ class Rewriter:
         if query is None:
             # SHOW x describes a table x; anything else it could show is a setting.
             name = str(node["table_name"]).strip('"')
-            node["query"] = _select_star(_base_table("", str(node["schema_name"]), name))
+            node["query"] = select_star(base_table("", str(node["schema_name"]), name))
             node["show_type"], node["table_name"], node["schema_name"] = "DESCRIBE", "", ""
             self._editable, self.changed = False, True
             query = node["query"]
         assert isinstance(query, dict)
         table = query.get("from_table")
-        if _is_bare_star(query) and isinstance(table, dict) and table.get("type") == "BASE_TABLE":
+        if is_bare_star(query) and isinstance(table, dict) and table.get("type") == "BASE_TABLE":
             query["from_table"] = self._table(table, context, described=True)
         else:
             node["query"] = self._query(query, context)
@@ -264,7 +254,7 @@ class Rewriter:
         names = str(node["catalog_name"]), str(node["schema_name"]), str(node["table_name"])
         found = self._tables.find(*names)
         if found is not None:
-            at = _time_travel(node)
+            at = time_travel(node)
             placeholder = self._hole(Found(found.schema, found.table, found.identifier, at))
             alias = str(node["alias"]) or self._alias(found, names[2], context, described)
             if at is not None:
@@ -298,15 +288,15 @@ class Rewriter:
         self.spellings.setdefault(
             (placeholder, alias), f"{spelling} AS {quote_as_needed(alias)}" if node["alias"] else spelling
         )
-        path = read_path(self._text, _location(node), len(written))
+        path = read_path(self._text, location(node), len(written))
         if path is None or path[-1].value != node["table_name"]:
             self._editable = False
         else:
             text = f"(FROM {placeholder})" if node["alias"] else f"(FROM {placeholder}) AS {quote(alias)}"
             self._edits.append((path[0].start, path[-1].end, f"SELECT * FROM {text}" if described else text))
         return {
-            "type": "SUBQUERY", "alias": alias, "sample": node["sample"], "query_location": _NOWHERE,
-            "subquery": {"node": _select_star(_base_table("", "", placeholder)), "named_param_map": []},
+            "type": "SUBQUERY", "alias": alias, "sample": node["sample"], "query_location": NOWHERE,
+            "subquery": {"node": select_star(base_table("", "", placeholder)), "named_param_map": []},
             "column_name_alias": node["column_name_alias"],
         }
 
@@ -316,7 +306,7 @@ class Rewriter:
         alias, drop = self._qualifier([str(name).lower() for name in names], context)
         if drop == 0:
             return
-        path = read_path(self._text, _location(node), len(names)) if _location(node) != _NOWHERE else None
+        path = read_path(self._text, location(node), len(names)) if location(node) != NOWHERE else None
         if path is None or [token.value for token in path] != names:
             self._editable = False
         else:
@@ -347,91 +337,3 @@ class Rewriter:
                     column["catalog"], column["schema"], column["table"] = "", "", alias
                     self._editable, self.changed = False, True
                     break
-
-
-def equal_trees(one: object, other: object) -> bool:
-    """Whether two trees are equal apart from where things stand in the text."""
-    stack: list[tuple[object, object]] = [(one, other)]
-    while stack:
-        left, right = stack.pop()
-        if isinstance(left, dict) and isinstance(right, dict):
-            keys = left.keys() - {"query_location"}
-            if keys != right.keys() - {"query_location"}:
-                return False
-            stack.extend((left[key], right[key]) for key in keys)
-        elif isinstance(left, list) and isinstance(right, list):
-            if len(left) != len(right):
-                return False
-            stack.extend(zip(left, right, strict=True))
-        elif type(left) is not type(right) or left != right:
-            return False
-    return True
-
-
-def _time_travel(node: Node) -> TimeTravel | None:
-    """The AT clause as an option of iceberg_scan. Raises InvalidRequest unless it is a literal."""
-    clause = node.get("at_clause")
-    if not isinstance(clause, dict):
-        return None
-    value = _literal(clause["expr"])
-    unit = str(clause["unit"]).upper()
-    if unit == "VERSION" and value is not None and value.isdigit():
-        return TimeTravel("snapshot_from_id", value)
-    if unit == "TIMESTAMP" and value is not None:
-        return TimeTravel("snapshot_from_timestamp", "TIMESTAMP '" + value.replace("'", "''") + "'")
-    raise InvalidRequest("AT takes (VERSION => snapshot id) or (TIMESTAMP => 'YYYY-MM-DD HH:MM:SS'), each a literal")
-
-
-def _literal(expression: object) -> str | None:
-    if not isinstance(expression, dict):
-        return None
-    if expression.get("class") == "CAST":
-        return _literal(expression.get("child"))
-    value = expression.get("value")
-    if expression.get("class") != "CONSTANT" or not isinstance(value, dict) or value.get("is_null"):
-        return None
-    return str(value["value"])
-
-
-def _function_name(node: Node) -> str:
-    function = node["function"]
-    assert isinstance(function, dict)
-    return str(function["function_name"]).lower()
-
-
-def _location(node: Node) -> int:
-    location = node["query_location"]
-    assert isinstance(location, int)
-    return location
-
-
-def _is_bare_star(query: Node) -> bool:
-    """Whether the query is the SELECT * that DESCRIBE and SUMMARIZE put around a table's name."""
-    columns = query.get("select_list")
-    return (
-        query.get("type") == "SELECT_NODE"
-        and isinstance(columns, list)
-        and len(columns) == 1
-        and columns[0].get("class") == "STAR"
-        and columns[0].get("query_location") == _NOWHERE
-    )
-
-
-def _select_star(table: Node) -> Node:
-    star: Node = {
-        "class": "STAR", "type": "STAR", "alias": "", "query_location": _NOWHERE, "relation_name": "", "exclude_list": [],
-        "replace_list": [], "columns": False, "expr": None, "qualified_exclude_list": [], "rename_list": [],
-    }
-    return {
-        "type": "SELECT_NODE", "modifiers": [], "cte_map": {"map": []}, "select_list": [star], "from_table": table,
-        "where_clause": None, "group_expressions": [], "group_sets": [], "aggregate_handling": "STANDARD_HANDLING",
-        "having": None, "sample": None, "qualify": None,
-    }
-
-
-def _base_table(catalog: str, schema: str, table: str) -> Node:
-    return {
-        "type": "BASE_TABLE", "alias": "", "sample": None, "query_location": _NOWHERE, "schema_name": schema, "table_name": table,
-        "column_name_alias": [], "catalog_name": catalog, "at_clause": None,
-    }
-

@@ -11,7 +11,7 @@ from catalog.errors import DataCorruption, NotFound, Unavailable
 from catalog.lake import Identifier, StaleCapture
 from flight.engine.pins import LiveWal, Pins, take
 from flight.engine.resolve import Hole
-from flight.engine.rewrite import TimeTravel
+from flight.engine.trees import TimeTravel
 from tests.helpers_engine import FakeLive, X, make_lake
 from tests.helpers_lake import FakeLake
 

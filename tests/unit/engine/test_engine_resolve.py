@@ -14,7 +14,7 @@ from flight.engine.engine import DuckEngine
 from flight.engine.lexer import first_word, read_path, strip_semicolons, tokens
 from flight.engine.portable import Conversion, portable_schema
 from flight.engine.resolve import Template, analyze
-from flight.engine.rewrite import equal_trees
+from flight.engine.trees import equal_trees
 from tests.helpers_engine import make_engine, make_lake
 
 
