@@ -19,8 +19,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from ingest.conform import Conformed, RowProblem, conform, writable, writable_schema
+from ingest.growth import COLUMNS_MAX, merge, merge_roots
 from ingest.typetree import (
-    COLUMNS_MAX,
     DOC,
     UNKNOWN,
     Field,
@@ -34,8 +34,6 @@ from ingest.typetree import (
     from_arrow,
     is_deferred,
     landed,
-    merge,
-    merge_roots,
     to_arrow,
 )
 

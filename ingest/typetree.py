@@ -1,17 +1,6 @@
-"""The types of a table as a tree: how it grows, and what it refuses.
+"""The types of a table as a tree, and its form at every boundary: an Arrow schema.
 
-A schema is a tree of nodes inside; Arrow schemas are its form at every boundary. Two records never disagree silently: a change is either
-exact for every row already read, or the record that would need it is a `TypeConflict` and goes to dead letters.
-
-Rules of growth (`merge`), the same for every format and independent of the order of files as far as rows already written allow:
-
-* a field not seen before becomes a column; columns are never removed and never made required;
-* only null, `{}` or `[]` seen: the type is deferred (`null`, `struct<>`, `list<null>` in Arrow), the column is not written yet;
-* int -> long, float -> double, decimal(p, s) -> decimal(p', s);
-* int or long -> double unless the column is *wide* (it held an integer beyond 2^53) or *landed* (the table has it as an integer:
-  Iceberg has no such promotion). Then 1.5 is a conflict of that record;
-* struct -> JSON text when an object shows more than `object_keys_max` distinct keys and is not landed;
-* anything else is a conflict.
+How a tree grows: `ingest.growth`.
 
 Names: Iceberg compares column names exactly, SQL engines often without case. A key that differs from an earlier column of the same
 struct only by case, is empty, or whose dotted path equals another column's, is kept under the next free name `{key}_1`, `{key}_2`.
@@ -33,9 +22,8 @@ import pyarrow as pa
 from catalog.errors import ConfigurationError
 
 __all__ = [
-    "COLUMNS_MAX", "DEPTH_MAX", "DOC", "EXACT_IN_DOUBLE", "UNKNOWN", "Field", "JsonText", "ListOf", "MapOf", "Node", "Scalar", "Struct",
-    "TypeConflict", "Unknown", "describe", "field_key", "from_arrow", "grown", "is_deferred", "landed", "mark_wide", "merge",
-    "merge_roots", "merge_scalars", "to_arrow",
+    "DEPTH_MAX", "DOC", "EXACT_IN_DOUBLE", "TEXTUAL", "UNKNOWN", "Field", "JsonText", "ListOf", "MapOf", "Node", "Scalar", "Struct",
+    "TypeConflict", "Unknown", "describe", "field_key", "from_arrow", "is_deferred", "landed", "mark_wide", "to_arrow",
 ]
 
 DEPTH_MAX: Final = 64
@@ -44,8 +32,6 @@ DEPTH_MAX: Final = 64
 DOC: Final = b"doc"
 LANDED: Final = b"skippr.landed"
 WIDE: Final = b"skippr.wide"
-COLUMNS_MAX: Final = 2000
-"""Top-level fields a table may have; a record that would bring more goes to dead letters."""
 EXACT_IN_DOUBLE: Final = 2**53
 """Integers up to this size are doubles exactly."""
 
@@ -116,8 +102,10 @@ class Struct:
 Node = Unknown | Scalar | JsonText | ListOf | MapOf | Struct
 UNKNOWN: Final = Unknown()
 
-_INTS: Final = (pa.int32(), pa.int64())
-_FLOATS: Final = (pa.float32(), pa.float64())
+TEXTUAL: Final = (pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.binary())
+"""Types that text is read as where a column already has them."""
+INTS: Final = (pa.int32(), pa.int64())
+FLOATS: Final = (pa.float32(), pa.float64())
 
 
 # ------------------------------------------------------------------------------------------------ Arrow <-> nodes
@@ -149,7 +137,7 @@ def normalize(of: pa.DataType, path: str = "") -> pa.DataType:
         return pa.string()
     if types.is_binary(of) or types.is_large_binary(of) or types.is_binary_view(of):
         return pa.binary()
-    if types.is_boolean(of) or types.is_fixed_size_binary(of) or of in _INTS or of in _FLOATS:
+    if types.is_boolean(of) or types.is_fixed_size_binary(of) or of in INTS or of in FLOATS:
         return of
     if types.is_integer(of):
         return pa.int32() if of.bit_width < 32 else pa.int64() if of == pa.uint32() else pa.decimal128(20, 0)
@@ -305,116 +293,6 @@ def describe(node: Node) -> str:
 
 
 _NAMES: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double", pa.bool_(): "boolean"}
-
-
-# ------------------------------------------------------------------------------------------------ growth
-
-def merge(have: Node, come: Node, keys_max: int, conflicts: list[TypeConflict] | None = None) -> Node:
-    """The node both fit into; `have` itself where nothing changes.
-
-    Where they do not fit: raises TypeConflict, or with `conflicts` given notes it there and keeps `have` at that place.
-    """
-    if isinstance(come, Unknown) or have == come:
-        return have
-    try:
-        match have, come:
-            case Unknown(), _:
-                return _unnamed(come, keys_max)
-            case Scalar(), Scalar():
-                return merge_scalars(have, come)
-            case Struct(), Struct():
-                return merge_structs(have, come, keys_max, conflicts)
-            case ListOf(item), ListOf(other):
-                merged = merge(item, other, keys_max, conflicts)
-                return have if merged is item else ListOf(merged)
-            case JsonText(), _:
-                return have
-            case Struct(landed=False), JsonText():
-                return come
-            case MapOf(), Struct() | MapOf() | JsonText():
-                return have
-        raise TypeConflict("type.conflict", describe(have), describe(come))
-    except TypeConflict as conflict:
-        if conflicts is None:
-            raise
-        conflicts.append(conflict)
-        return have
-
-
-def _unnamed(node: Node, keys_max: int) -> Node:
-    """A node as part of another tree: its columns are named there."""
-    match node:
-        case Struct(fields):
-            if len(fields) > keys_max:
-                return JsonText()
-            return Struct({key: Field(_unnamed(one.node, keys_max)) for key, one in fields.items()})
-        case ListOf(item):
-            return ListOf(_unnamed(item, keys_max))
-    return node
-
-
-def merge_scalars(have: Scalar, come: Scalar) -> Scalar:
-    """Widen exactly or raise TypeConflict."""
-    old, new = have.type, come.type
-    wide = have.wide or come.wide
-    if old == new:
-        return have if wide == have.wide else replace(have, wide=wide)
-    if old in _INTS and new in _INTS:
-        return replace(have, type=pa.int64(), wide=wide) if old == pa.int32() else have
-    if old in _FLOATS and new in _FLOATS:
-        return replace(have, type=pa.float64()) if old == pa.float32() else have
-    if old in _INTS and new in _FLOATS and not (have.landed or have.wide):
-        return Scalar(pa.float64())
-    if old in _FLOATS and new in _INTS:
-        return have if old == pa.float64() else replace(have, type=pa.float64())
-    if pa.types.is_decimal(old) and pa.types.is_decimal(new) and old.scale == new.scale:
-        return have if old.precision >= new.precision else replace(have, type=new)
-    if pa.types.is_decimal(old) and old.scale == 0 and new in _INTS and old.precision >= (10 if new == pa.int32() else 19):
-        return have
-    raise TypeConflict("type.conflict", describe(have), describe(come))
-
-
-def merge_roots(have: Struct, come: Struct, keys_max: int, conflicts: list[TypeConflict]) -> Struct:
-    """Union of the columns of two tables; conflicts are noted. Beyond COLUMNS_MAX new columns are left out, and noted."""
-    merged = merge_structs(Struct(have.fields), come, keys_max, conflicts, COLUMNS_MAX)
-    if isinstance(merged, Struct):
-        return have if merged.fields is have.fields else Struct(merged.fields, have.landed)
-    count = len(have.fields.keys() | come.fields.keys())
-    conflicts.append(TypeConflict("object.too_many_keys", f"at most {COLUMNS_MAX} columns", str(count)))
-    known = {key: one for key, one in come.fields.items() if key in have.fields}
-    return merge_roots(have, Struct(known), keys_max, []) if known else have
-
-
-def merge_structs(
-    have: Struct, come: Struct, keys_max: int, conflicts: list[TypeConflict] | None = None, own_max: int | None = None
-) -> Struct | JsonText:
-    """Union of the fields; an inner conflict is raised, or noted, with its path. `own_max`: the limit for this level alone."""
-    changed: dict[str, Field] = {}
-    for key, one in come.fields.items():
-        known = have.fields.get(key)
-        noted = len(conflicts) if conflicts is not None else 0
-        try:
-            node = merge(known.node if known else UNKNOWN, one.node, keys_max, conflicts)
-        except TypeConflict as conflict:
-            conflict.path.append(key)
-            raise
-        for inner in (conflicts or [])[noted:]:
-            inner.path.append(key)
-        if known is None:
-            changed[key] = Field(node)
-        elif node is not known.node:
-            changed[key] = Field(node, known.name)
-    return grown(have, changed, own_max or keys_max) if changed else have
-
-
-def grown(have: Struct, changed: Mapping[str, Field], keys_max: int) -> Struct | JsonText:
-    """`have` with fields added or replaced, or JSON text where it would have too many."""
-    fields = {**have.fields, **changed}
-    if len(fields) > keys_max and len(fields) > len(have.fields):
-        if have.landed:
-            raise TypeConflict("object.too_many_keys", f"at most {keys_max} distinct keys", f"the new key {next(iter(changed))!r}")
-        return JsonText()
-    return Struct(fields, have.landed)
 
 
 def mark_wide(root: Struct, path: tuple[int | None, ...]) -> Struct:

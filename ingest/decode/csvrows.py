@@ -27,15 +27,15 @@ import pyarrow.csv as pcsv
 
 from catalog.errors import Internal
 from ingest.arrays import bits, bools
-from ingest.conform import TEXTUAL, text_as
 from ingest.decode.base import RAW_BYTES_MAX, RawUnit
 from ingest.decode.container import Source
 from ingest.decode.csvlines import CsvReader
 from ingest.decode.framing import Lines, Offsets, not_utf8
 from ingest.decode.typed import decode_table
+from ingest.exact import text_as
 from ingest.settings import DecodeSettings
 from ingest.sources.base import BadRecord, Decoded
-from ingest.typetree import Node, Scalar, Struct, Unknown, describe, from_arrow
+from ingest.typetree import TEXTUAL, Node, Scalar, Struct, Unknown, describe, from_arrow
 
 __all__ = ["Dialect", "csv_units"]
 

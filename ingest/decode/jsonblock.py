@@ -27,13 +27,14 @@ import pyarrow.json as pj
 
 from catalog.errors import Internal
 from ingest.arrays import bits
-from ingest.conform import conform, leaf_has_values, leaf_rows_beyond
+from ingest.conform import conform
 from ingest.decode.base import RAW_BYTES_MAX, decoded
 from ingest.decode.framing import Lines, not_utf8
 from ingest.decode.jsoninfer import Rejected, Rules, read_record, widen_record
 from ingest.decode.jsonplan import JsonPlan, plan_for
+from ingest.exact import leaf_has_values, leaf_rows_beyond
 from ingest.sources.base import BadRecord, Decoded
-from ingest.typetree import Scalar, Struct, mark_wide, to_arrow
+from ingest.typetree import ListOf, Node, Scalar, Struct, mark_wide, to_arrow
 
 __all__ = ["Health", "decode_lines"]
 
@@ -261,8 +262,9 @@ class _Block:
 def _floated(before: Struct, after: Struct) -> bool:
     """Whether any column of integers became one of doubles."""
     for key, one in before.fields.items():
-        old, new = one.node, after.fields[key].node
-        while hasattr(old, "item") and hasattr(new, "item"):
+        old: Node = one.node
+        new: Node = after.fields[key].node
+        while isinstance(old, ListOf) and isinstance(new, ListOf):
             old, new = old.item, new.item
         if isinstance(old, Struct) and isinstance(new, Struct) and _floated(old, new):
             return True

@@ -15,10 +15,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ingest.exact import text_as
+from ingest.growth import COLUMNS_MAX, grown, merge_scalars
 from ingest.typetree import (
-    COLUMNS_MAX,
     DEPTH_MAX,
     EXACT_IN_DOUBLE,
+    TEXTUAL,
     UNKNOWN,
     Field,
     JsonText,
@@ -30,8 +32,6 @@ from ingest.typetree import (
     TypeConflict,
     Unknown,
     describe,
-    grown,
-    merge_scalars,
 )
 
 __all__ = ["Rejected", "Rules", "read_record", "widen_record"]
@@ -139,7 +139,7 @@ def _string(node: Node, value: str, rules: Rules, depth: int) -> Node:
         _check_text(value)
     match node:
         case Scalar(kind):
-            if kind == STRING.type or ((kind in _TEXTUAL or pa.types.is_decimal(kind)) and _converts(value, kind)):
+            if kind == STRING.type or ((kind in TEXTUAL or pa.types.is_decimal(kind)) and _converts(value, kind)):
                 return node
         case Unknown():
             if rules.infer_dates and _INSTANT_TEXT.match(value) and _converts(value, INSTANT.type):
@@ -150,12 +150,7 @@ def _string(node: Node, value: str, rules: Rules, depth: int) -> Node:
     raise TypeConflict("type.conflict", describe(node), f"string {value[:40]!r}")
 
 
-_TEXTUAL: Final = (pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.binary())
-
-
 def _converts(value: str, kind: pa.DataType) -> bool:
-    from ingest.conform import text_as
-
     return not text_as(pa.array([value]), kind)[1].any()
 
 

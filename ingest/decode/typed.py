@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.conform import RowProblem, conform, leaf_rows_beyond
+from ingest.conform import RowProblem, conform
 from ingest.decode.base import RAW_BYTES_MAX, decoded
 from ingest.decode.jsonplan import leaves
+from ingest.exact import leaf_rows_beyond
+from ingest.growth import merge_roots
 from ingest.sources.base import BadRecord, Decoded
-from ingest.typetree import Struct, TypeConflict, from_arrow, mark_wide, merge_roots, to_arrow
+from ingest.typetree import Struct, TypeConflict, from_arrow, mark_wide, to_arrow
 
 __all__ = ["decode_table", "row_text", "with_wide"]
 

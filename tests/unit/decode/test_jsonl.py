@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from ingest.decode import jsonblock
 from ingest.schema import TableSchema
 from tests.helpers_decode import decode, lines
 
@@ -468,3 +472,40 @@ def test_a_map_column_takes_objects() -> None:
 def test_changes_are_told_in_words() -> None:
     out = decode(lines('{"a":1,"o":{"x":[{"y":1}]},"n":null}', '{"a":1.5,"o":{"z":true}}'), block_bytes=8)
     assert out.changes == ["+ a long", "+ o.x[].y long", "~ a long -> double", "+ o.z boolean"]
+
+
+def test_what_only_the_parser_refuses_costs_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = jsonblock.pj.read_json
+
+    def fussy(source: pa.BufferReader, **options: Any) -> pa.Table:
+        if b"poison" in source.read():
+            raise pa.ArrowInvalid("not to my taste")
+        source.seek(0)
+        return real(source, **options)
+
+    monkeypatch.setattr(jsonblock.pj, "read_json", fussy)
+    out = decode(lines(*(f'{{"a":{i},"t":"{"poison" if i in (7, 90) else ""}"}}' for i in range(100))))
+    assert out.codes == [(7, "json.unreadable"), (90, "json.unreadable")]
+    assert "not to my taste" in out.bad[0].error
+    assert [row["a"] for row in out.rows] == [i for i in range(100) if i not in (7, 90)]
+
+
+def test_bad_lines_make_the_next_blocks_be_read_in_pieces_with_the_same_outcome() -> None:
+    records = [f'{{"a":{i},"t":"{"x" * 200}"}}' if i % 997 else f'{{"a":"{i}"}}' for i in range(1, 30_001)]
+    out = decode(lines(*records))
+    assert out.at == [i - 1 for i in range(1, 30_001) if i % 997]
+    assert {code for _, code in out.codes} == {"type.conflict"}
+    assert [row["a"] for row in out.rows] == [i for i in range(1, 30_001) if i % 997]
+
+
+def test_reading_lines_does_not_import_pandas() -> None:
+    program = (
+        "import io, sys, pyarrow as pa\n"
+        "from ingest.decode import open_decoder\n"
+        "from ingest.settings import DecodeSettings\n"
+        'data = b\'{"a":1}\\n{"a":"x"}\\n{"a":2}\\n\'\n'
+        "stream = open_decoder(io.BytesIO(data), name='a.jsonl', uri='', settings=DecodeSettings())\n"
+        "print([len(u.decode(pa.schema([])).bad) for u in stream.units()], 'pandas' in sys.modules)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[1] False\n"
