@@ -25,14 +25,14 @@ def _rate(of: int, before: int, seconds: float) -> float:
 
 
 def line(pipeline: str, now: ProgressSnapshot, before: ProgressSnapshot | None) -> str:
-    """One line: totals, rates since `before`, what waits in the log, table commits."""
+    """One line, meant to fit 80 columns: totals, rates since `before`, what waits in the log, table commits."""
     seconds = now.seconds - (before.seconds if before else 0.0)
     rows = _rate(now.read_records, before.read_records if before else 0, seconds)
     mb = _rate(now.read_bytes, before.read_bytes if before else 0, seconds) / 1e6
     dead = f", {now.dead_letters:,} dead letters" if now.dead_letters else ""
     return (
-        f"{pipeline}: {now.read_records:,} rows read ({rows:,.0f} rows/s, {mb:,.1f} MB/s), {now.landed_rows:,} in the log{dead}, "
-        f"backlog {now.wal_backlog_bytes / 1e6:,.1f} MB, {now.commits:,} table commits{', draining' if now.draining else ''}"
+        f"{pipeline}: {now.read_records:,} rows ({rows:,.0f}/s, {mb:,.1f} MB/s), backlog {now.wal_backlog_bytes / 1e6:,.1f} MB, "
+        f"{_count(now.commits, 'commit')}{dead}{', draining' if now.draining else ''}"
     )
 
 
