@@ -56,13 +56,14 @@ class Source(io.RawIOBase):
         return self._ahead[:size]
 
     def read(self, size: int = -1, /) -> bytes:
-        """One read of the stream below; b"" at its end."""
+        """Up to `size` bytes, b"" at the end: short only where the stream below is, and never waiting for more than has been seen."""
         if not self._ahead:
             return self._stream.read(size)
+        ahead, self._ahead = (self._ahead, b"") if size < 0 else (self._ahead[:size], self._ahead[size:])
         if size < 0:
-            ahead, self._ahead = self._ahead, b""
             return ahead + self._stream.read()
-        ahead, self._ahead = self._ahead[:size], self._ahead[size:]
+        if len(ahead) < size and (self._can_seek() or isinstance(self._stream, _Unpacked)):
+            ahead += self._stream.read(size - len(ahead))
         return ahead
 
     def readinto(self, buffer: Any, /) -> int:

@@ -223,3 +223,9 @@ def test_a_type_no_table_holds_is_refused_by_name() -> None:
     table = pa.table({"d": pa.array([1], pa.duration("s"))})
     with pytest.raises(ConfigurationError, match=r"mem:a.arrow: field d: no table column can hold the type duration\[s\]"):
         decode(_arrow(table, True), "a.arrow")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, _zstd])
+def test_looking_at_the_beginning_does_not_shorten_the_first_block(pack: Any) -> None:
+    stream = open_decoder(io.BytesIO(pack(DATA)), name="a.jsonl", uri="", settings=DecodeSettings())
+    assert [unit.records for unit in stream.units()] == [3000]
