@@ -38,7 +38,7 @@ from ingest.wal.segment import SealedSegment, SegmentDraft, SegmentHeader, Segme
 __all__ = ["Appended", "Log", "take_lock"]
 
 _LOG = logging.getLogger(__name__)
-_READERS_MAX: Final = 8
+_READERS_MAX: Final = 2
 _NOT_ACKNOWLEDGED: Final = "the log stops, nothing of its last entry is acknowledged: "
 
 
