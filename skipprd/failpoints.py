@@ -24,7 +24,7 @@ from catalog.errors import ConfigurationError
 
 __all__ = ["ALL", "Action", "install", "parse"]
 
-# BEGIN
+# One constant for each literal that is given to `failpoint.hit`, named like it (a test compares the two).
 COMPACTOR_BEFORE_COMMIT: Final = "compactor.before_commit"
 COMPACTOR_COMMITTED: Final = "compactor.committed"
 COMPACTOR_RECLAIMED: Final = "compactor.reclaimed"
@@ -64,7 +64,6 @@ WAL_SEGMENT_FSYNCED: Final = "wal.segment.fsynced"
 WAL_SEGMENT_LINKED: Final = "wal.segment.linked"
 WAL_SEGMENT_PUBLISHED: Final = "wal.segment.published"
 WAL_SEGMENT_WRITTEN: Final = "wal.segment.written"
-# END
 
 ALL: Final[frozenset[str]] = frozenset(value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str))
 
