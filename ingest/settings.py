@@ -88,7 +88,7 @@ class CompactionSettings:
 
     commit_bytes: int = 128 * MIB
     commit_seconds: float = 300.0
-    memory_bytes_max: int = 96 * MIB
+    memory_bytes_max: int = 48 * MIB
     backlog_bytes_max: int = 2048 * MIB
     """Unreclaimed log bytes above this slow the source down until compaction catches up."""
     attempts_max: int = 20

@@ -122,7 +122,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _buffer("queue_bytes_max", BYTES, "most bytes between source and log", "48MiB"),
     _buffer("compaction_commit_bytes", BYTES, "commit a table when this much waits for it", "128MiB"),
     _buffer("compaction_commit_seconds", SECONDS, "commit a table when its oldest waiting row is this old", "5m"),
-    _buffer("compaction_memory_bytes", BYTES, "most rows a compaction holds in memory", "96MiB"),
+    _buffer("compaction_memory_bytes", BYTES, "most rows a compaction holds in memory", "48MiB"),
     _buffer("compaction_backlog_bytes", BYTES, "slow the source down while more log than this waits for compaction", "2GiB"),
     _transform("transform_namespace_fields", TEXTS, "split the pipeline into tables by the values of these fields", "namespace_fields"),
     _transform("transform_batch_partition_fields", TEXTS, "identity partition fields of new tables", "partition_fields"),

@@ -92,7 +92,7 @@ class _Written:
 class IcebergLake:
     """Implements `catalog.lake.Lake`. Thread safe; `memory_bytes_max` bounds the rows one `write` holds."""
 
-    def __init__(self, catalog: SkipprCatalog, *, memory_bytes_max: int = 96 * _MIB) -> None:
+    def __init__(self, catalog: SkipprCatalog, *, memory_bytes_max: int = 48 * _MIB) -> None:
         self.catalog = catalog
         self._memory_bytes_max = memory_bytes_max
         self._states: Cache[str, TableState] = Cache(4096)

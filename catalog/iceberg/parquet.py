@@ -66,9 +66,8 @@ class DataWriter:
         self._lanes: list[Future[None] | None] = [None] if gathers else [None, None]
         self._pool = None if gathers else ThreadPoolExecutor(len(self._lanes), thread_name_prefix="skippr-parquet")
         self._turn = 0
-        # One flush is gathered while each lane encodes one; sorting holds copies of its own.
-        share = max(memory_bytes_max // 3, 1)
-        self._flush_bytes = share if gathers else min(share, _ROW_GROUP_BYTES)
+        # One flush is gathered for the one lane while the other encodes; sorting holds copies of its own.
+        self._flush_bytes = max(memory_bytes_max // 3, 1) if gathers else min(max(memory_bytes_max // 2, 1), _ROW_GROUP_BYTES)
         self._files_lock = threading.Lock()
         self._write_id = uuid.uuid4()
         self._open: OrderedDict[tuple[int, tuple[Any, ...]], _File] = OrderedDict()
@@ -115,12 +114,11 @@ class DataWriter:
         if self._pool is None:
             self._write_parts(table, 0)
             return
-        lane = self._turn
-        self._turn = (lane + 1) % len(self._lanes)
-        before = self._lanes[lane]
-        if before is not None:
-            before.result()
-        self._lanes[lane] = self._pool.submit(self._write_parts, table, lane)
+        self._lanes[self._turn] = self._pool.submit(self._write_parts, table, self._turn)
+        del table
+        self._turn = (self._turn + 1) % len(self._lanes)
+        if (busy := self._lanes[self._turn]) is not None:  # nothing more is gathered until its lane is free
+            busy.result()
 
     def _finish_lanes(self) -> None:
         for lane in self._lanes:
