@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from catalog import failpoint
 from catalog.clock import Clock
+from catalog.control.checkpoints import CheckpointUpdate
 from catalog.control.offsets import OffsetPayload, OffsetStore, OffsetUpdate
 from catalog.control.rows import EntryRef
 from catalog.errors import DataCorruption, Fenced, Internal, InvalidRequest, SkipprError, Unavailable
@@ -182,9 +183,13 @@ class Log:
             raise
 
     def reset(self) -> Appended | None:
-        """Append an entry of kind reset: every partition's row goes to zero under its next claim. None where no partition has a row."""
+        """Append an entry of kind reset: every row starts its next claim, positions at zero. None where the pipeline has no rows.
+
+        Checkpoints keep what they hold, but come under this log: a row of a lost log would refuse every later entry.
+        """
         rows = [OffsetUpdate(row.namespace, row.partition, OffsetPayload.ZERO) for row in self._offsets.offsets()]
-        return self.append(SegmentDraft((), rows, kind="reset")) if rows else None
+        kept = [CheckpointUpdate(row.logical_key, row.stored.payload) for row in self._offsets.checkpoints()]
+        return self.append(SegmentDraft((), rows, kept, kind="reset")) if rows or kept else None
 
     def _seal(self, draft: SegmentDraft) -> SealedSegment:
         with self._state:

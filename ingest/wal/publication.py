@@ -75,8 +75,8 @@ class RunningOffsets:
     def merged(self, draft: SegmentDraft) -> SegmentDraft:
         """The draft as it is to be sealed: one update per row, payloads merged with the running values (rule 24), claims set.
 
-        Kind reset starts the next claim of each partition, at zero. Raises InvalidRequest for a name or a checkpoint that no row can
-        hold: such an entry, once in the log, could never be published.
+        Kind reset starts the next claim of each row: of a partition at zero, of a checkpoint with what the draft holds. Raises
+        InvalidRequest for a name or a checkpoint that no row can hold: such an entry, once in the log, could never be published.
         """
         offsets: dict[tuple[str, str], OffsetUpdate] = {}
         for update in draft.offsets:
@@ -90,13 +90,16 @@ class RunningOffsets:
         checkpoints: dict[str, CheckpointUpdate] = {}
         for checkpoint in draft.checkpoints:
             _check_envelope(checkpoint)
-            checkpoints[checkpoint.logical_key] = replace(checkpoint, claim=self._claim(checkpoint.logical_key))
+            claim = self._claim(checkpoint.logical_key) + (1 if draft.kind == "reset" else 0)
+            checkpoints[checkpoint.logical_key] = replace(checkpoint, claim=claim)
         return replace(draft, offsets=tuple(offsets.values()), checkpoints=tuple(checkpoints.values()))
 
     def sealed(self, header: SegmentHeader) -> None:
-        """The entry is in the log: its positions are the running ones now."""
+        """The entry is in the log: its positions and claims are the running ones now."""
         for update in header.offsets:
             self._positions.put((update.namespace, update.partition), (update.payload, update.claim))
+        for checkpoint in header.checkpoints:
+            self._claims.put(checkpoint.logical_key, checkpoint.claim)
 
     def _claim(self, logical_key: str) -> int:
         claim = self._claims.get(logical_key)

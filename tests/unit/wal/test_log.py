@@ -545,6 +545,26 @@ def test_a_lost_folder_is_not_taken_for_a_new_pipeline(world: World, tmp_path: P
         assert world.ids(log) == [0]
 
 
+def test_checkpoints_of_a_lost_log_come_under_the_new_one(world: World, tmp_path: Path) -> None:
+    def entry(lines: int, seen: bytes) -> SegmentDraft:
+        envelope = CheckpointEnvelope("file", "prefix", 1, seen).encode()
+        return SegmentDraft((), [OffsetUpdate("files", "a", OffsetPayload(lines, lines, False))], [CheckpointUpdate("file#a", envelope)])
+
+    with world.open() as log:
+        log.append(entry(5, b"old"))
+    world.folder = LogFolder.of(tmp_path / "elsewhere", KEY)
+    with world.open(resetting=True) as log:
+        log.reset()
+        kept = world.offsets.read_checkpoint("file#a")
+        assert kept is not None
+        assert CheckpointEnvelope.decode(kept.stored.payload, "test").payload == b"old"
+        log.append(entry(3, b"new"))
+    with world.open() as log:
+        row = world.offsets.read_checkpoint("file#a")
+        assert row is not None
+        assert CheckpointEnvelope.decode(row.stored.payload, "test").payload == b"new"
+
+
 def test_a_reset_killed_before_its_end_is_finished_or_asked_for_again(
     world: World, tmp_path: Path, at: Callable[[str, BaseException], None],
 ) -> None:
