@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from catalog.control.rows import Incoming, Stamp, StoredRow
 from catalog.errors import Internal
+from catalog.items.table import Equals, Update
 
-__all__ = ["i2_never_lower", "i5_never_older", "log_row_in_order"]
+__all__ = ["i2_never_lower", "i5_never_older", "i6_from_exactly", "i10_no_machine_path", "log_row_in_order"]
 
 
 def i2_never_lower(row: StoredRow, incoming: Incoming, merged: bytes) -> None:
@@ -44,3 +45,21 @@ def log_row_in_order(base: int, published: int, new_base: int, new_published: in
         raise Internal(f"I2: entry {new_published} would be published after entry {published}: entries between them would be skipped")
     if not base <= new_base <= new_published:
         raise Internal(f"I7: the log's base would move from {base} to {new_base}, with {new_published} published")
+
+
+def i6_from_exactly(table_uuid: str, generation: int, location: str, move: Update) -> None:
+    """I6: a table's pointer moves only from the exact generation and location that the commit was based on, one generation on."""
+    base = {"table_uuid": table_uuid, "generation": generation, "metadata_location": location}
+    if not isinstance(move.expect, Equals) or any(move.expect.attributes.get(name) != value for name, value in base.items()):
+        raise Internal(f"I6: a pointer would move under {move.expect}, which does not name its base {base}")
+    if move.set.get("generation") != generation + 1 or move.set.get("metadata_location") == location:
+        raise Internal(f"I6: a pointer would move from generation {generation} at {location} to {dict(move.set)}")
+
+
+def i10_no_machine_path(name: str, root: str) -> None:
+    """I10: no path of one machine is part of any durable identity, so a source may lie elsewhere tomorrow.
+
+    `name` is what a file under the folder `root` is called in rows: relative to that folder, and below it.
+    """
+    if name.startswith(("/", "../")) or name == ".." or (len(root) > 1 and name.startswith(root.lstrip("/") + "/")):
+        raise Internal(f"I10: {name!r} would be stored for ever, and depends on {root!r}, a path of this machine")

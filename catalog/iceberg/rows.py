@@ -25,6 +25,7 @@ from pyiceberg.exceptions import (
 )
 
 from catalog import keys
+from catalog.control import invariants
 from catalog.errors import Conflict, DataCorruption, OutcomeUnknown
 from catalog.items.table import ABSENT, EXISTS, ConditionFailed, Delete, Equals, Item, ItemTable, Op, Put, Update, Value
 from catalog.lake import Identifier, table_label
@@ -230,7 +231,9 @@ class CatalogRows:
             "previous_metadata_location": base.metadata_location,
             "generation": moved.generation,
         }
-        self.items.update(Update(*self._table_key(identifier), Equals(_conditions(base)), set=changes))
+        update = Update(*self._table_key(identifier), Equals(_conditions(base)), set=changes)
+        invariants.i6_from_exactly(base.table_uuid, base.generation, base.metadata_location, update)
+        self.items.update(update)
         return moved
 
     def replace_table(self, identifier: Identifier, base: Pointer, table_uuid: str, location: str) -> Pointer:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from catalog.control import invariants
 from catalog.errors import ConfigurationError
 
 __all__ = ["Found", "Listing", "base_name", "partition_name", "relative_name"]
@@ -159,6 +160,7 @@ class Listing:
 
 def _found(path: str, root: str) -> Found | None:
     name = relative_name(path, root)
+    invariants.i10_no_machine_path(name, root)
     try:
         status = os.stat(path)
     except OSError as error:

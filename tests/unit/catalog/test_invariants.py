@@ -10,7 +10,7 @@ from catalog.control.offsets import EntryRef, OffsetPayload, OffsetStore, Offset
 from catalog.control.rows import Incoming, Stamp, StoredRow
 from catalog.errors import Internal
 from catalog.items.memory import MemoryItemTable
-from catalog.items.table import EXISTS
+from catalog.items.table import EXISTS, Equals, Update
 from catalog.keys import PipelineKey
 
 KEY = PipelineKey("t", "w", "p")
@@ -85,3 +85,29 @@ def test_a_decision_that_lets_everything_through_is_stopped_before_the_write(
     with pytest.raises(Internal, match=told):
         store.publish(EntryRef("wal", 1, index, "x"), [OffsetUpdate("ns", "a", payload)], (), log_base=None)
     assert list(table.query(str(KEY))) == before
+
+
+BASE = Equals({"table_uuid": "u", "generation": 4, "metadata_location": "a"})
+
+
+@pytest.mark.parametrize(
+    ("expect", "moved"),
+    [
+        (EXISTS, {"generation": 5, "metadata_location": "b"}),
+        (Equals({"table_uuid": "u", "generation": 4}), {"generation": 5, "metadata_location": "b"}),
+        (Equals({"table_uuid": "u", "generation": 3, "metadata_location": "a"}), {"generation": 5, "metadata_location": "b"}),
+        (BASE, {"generation": 6, "metadata_location": "b"}),
+        (BASE, {"generation": 5, "metadata_location": "a"}),
+    ],
+)
+def test_i6_forbids_moves_from_anything_but_the_base(expect: Equals, moved: dict[str, str | int]) -> None:
+    with pytest.raises(Internal, match="I6"):
+        invariants.i6_from_exactly("u", 4, "a", Update("p", "s", expect, set=moved))
+    invariants.i6_from_exactly("u", 4, "a", Update("p", "s", BASE, set={"generation": 5, "metadata_location": "b"}))
+
+
+@pytest.mark.parametrize("name", ["/srv/in/a.jsonl", "../a.jsonl", "srv/in/a.jsonl"])
+def test_i10_forbids_names_that_depend_on_where_the_root_lies(name: str) -> None:
+    with pytest.raises(Internal, match="I10"):
+        invariants.i10_no_machine_path(name, "/srv/in")
+    invariants.i10_no_machine_path("a.jsonl", "/srv/in")
