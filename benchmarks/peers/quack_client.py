@@ -1,4 +1,7 @@
-"""Client of DuckDB's own protocol. `scan PORT COLUMNS` drains a table to Arrow; `statements PORT CLIENTS SECONDS` counts SELECT 42."""
+"""Client of DuckDB's own protocol. `scan PORT COLUMNS` drains a table to Arrow; `statements PORT CLIENTS SECONDS HOW` counts SELECT 42.
+
+HOW is `attached` (ATTACH once, then remote.query) or `function` (quack_query with address and token in each statement).
+"""
 
 import sys
 import threading
@@ -29,14 +32,16 @@ def scan(port: str, columns: str) -> None:
     print(rows, nbytes, time.perf_counter() - started)
 
 
-def statements(port: str, clients: int, seconds: float) -> None:
+def statements(port: str, clients: int, seconds: float, how: str) -> None:
     counts = [0] * clients
     cons = [connect(port) for _ in range(clients)]
+    function = f"FROM quack_query('quack:localhost:{int(port)}', 'SELECT 42', token = 'benchmark')"
+    sql = function if how == "function" else "SELECT * FROM peer.query('SELECT 42')"
     ends = time.perf_counter() + seconds
 
     def loop(at: int) -> None:
         while time.perf_counter() < ends:
-            assert cons[at].execute("SELECT * FROM peer.query('SELECT 42')").fetchall() == [(42,)]
+            assert cons[at].execute(sql).fetchall() == [(42,)]
             counts[at] += 1
 
     threads = [threading.Thread(target=loop, args=(at,)) for at in range(clients)]
@@ -51,4 +56,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "scan":
         scan(sys.argv[2], sys.argv[3])
     else:
-        statements(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+        statements(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), sys.argv[5])
