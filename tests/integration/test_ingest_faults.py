@@ -19,7 +19,8 @@ from tests.helpers_ingest import World, lines
 
 POINTS = (
     "ingest.sealed", "ingest.tables_ensured", "ingest.acknowledged", "wal.segment.written", "wal.segment.fsynced", "wal.segment.linked",
-    "wal.segment.committed", "wal.segment.published", "offsets.before_publish", "offsets.published", "lake.table_created", "lake.data_written",
+    "wal.segment.committed", "wal.segment.published", "offsets.before_publish", "offsets.published",
+    "lake.table_created", "lake.data_written",
     "lake.data_synced", "lake.manifests_written", "lake.metadata_written", "lake.pointer_moved", "compactor.before_commit",
     "compactor.committed", "compactor.reclaimed", "wal.reclaim.based", "wal.reclaim.row", "offsets.log_base_set",
 )

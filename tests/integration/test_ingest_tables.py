@@ -70,7 +70,9 @@ def test_fields_choose_the_table_in_every_format(world: World, name: str) -> Non
 
 
 def test_dotted_and_several_namespace_fields(world: World) -> None:
-    world.write("a.jsonl", lines([{"id": 1, "geo": {"c": "de"}, "k": 1}, {"id": 2, "geo": {"c": "fr"}, "k": True}, {"id": 3, "geo": 5, "k": 1}]))
+    world.write("a.jsonl", lines([
+        {"id": 1, "geo": {"c": "de"}, "k": 1}, {"id": 2, "geo": {"c": "fr"}, "k": True}, {"id": 3, "geo": 5, "k": 1},
+    ]))
     summary = world.run(**_transform(namespace_fields=("geo.c", "k")))
     assert summary.landed == {"bronze.de__1": 1, "bronze.fr__true": 1}
     assert summary.dead_letters_by_code == {"namespace.missing": 1}
@@ -78,7 +80,8 @@ def test_dotted_and_several_namespace_fields(world: World) -> None:
 
 def test_times_partition_and_what_is_no_time_is_a_dead_letter(world: World) -> None:
     world.write("a.jsonl", lines([
-        {"id": 1, "at": "2024-05-06T12:00:00Z", "c": "de"}, {"id": 2, "at": "2024-05-07 00:00:00", "c": "fr"}, {"id": 3, "at": "noon", "c": "de"},
+        {"id": 1, "at": "2024-05-06T12:00:00Z", "c": "de"}, {"id": 2, "at": "2024-05-07 00:00:00", "c": "fr"},
+        {"id": 3, "at": "noon", "c": "de"},
         {"id": 4, "at": None, "c": "de"},
     ]))
     settings = _transform(time_fields=("at",), partition_fields=("c",), order_fields=("id",))
