@@ -83,7 +83,8 @@ def test_init_writes_a_valid_file_and_never_overwrites(tmp_path: Path) -> None:
 
 def test_doctor_shows_every_finding_and_makes_nothing(project: Project) -> None:
     text = (project.folder / "skippr.yml").read_text()
-    (project.folder / "skippr.yml").write_text(text.replace("workspace: test", "workspce: test").replace("path: ./in", "path: ./no, colour: red"))
+    wrong = text.replace("workspace: test", "workspce: test").replace("path: ./in", "path: ./no, colour: red")
+    (project.folder / "skippr.yml").write_text(wrong)
     done = project.run("doctor", SKIPPR_OFFSET_STORE="dynamodb", SKIPPR_TENNANT="x")
     assert done.code == 3
     for part in ("'workspce'; did you mean workspace?", "unknown key 'colour'", "offset_store 'dynamodb' (from environment variable",
