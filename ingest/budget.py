@@ -30,6 +30,10 @@ class ByteBudget:
         self._used = 0
 
     @property
+    def limit_bytes(self) -> int:
+        return self._limit
+
+    @property
     def used_bytes(self) -> int:
         with self._changed:
             return self._used
@@ -48,6 +52,11 @@ class ByteBudget:
         with self._changed:
             self._used += to_bytes - from_bytes
             self._changed.notify_all()
+
+    def settle(self, size_bytes: int, patience_s: float) -> None:
+        """Wait until at most `size_bytes` are held; no longer than `patience_s`. Never raises."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._used <= size_bytes or self._stopped(), patience_s)
 
 
 class Channel(Generic[_T]):

@@ -31,6 +31,7 @@ from ingest.budget import ByteBudget, Channel, Stopped
 from ingest.buffer import Buffer, Sealed
 from ingest.compactor import Compactor
 from ingest.deadletter import dead_letter_table
+from ingest.paced import PacedLake
 from ingest.progress import ProgressSnapshot, RunCounters, RunSummary
 from ingest.routing import Router
 from ingest.settings import BufferSettings, CompactionSettings, FileSourceSettings, StdinSourceSettings, TransformSettings
@@ -106,7 +107,8 @@ class IngestPipeline:
             keys_max=config.object_keys_max, auto_approve=config.schema_auto_approve, several=self._router.several,
         )
         self._decoder = Decoder(self._router, self._tables)
-        self._compactor = Compactor(log, lake, config.compaction, clock, pipeline=str(config.key))
+        paced = PacedLake(lake, self._budget, config.buffer.threshold_bytes)
+        self._compactor = Compactor(log, paced, config.compaction, clock, pipeline=str(config.key))
 
     # ---- what others call
 

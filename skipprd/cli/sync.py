@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 
 __all__ = ["arguments", "run"]
@@ -18,7 +16,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exit 0 when everything landed; a failed partition or dead letters (--fail-on-deadletter) are told after the summary."""
-    _choose_allocator()
+    from skipprd.memory import give_memory_back
+
+    give_memory_back()
     from catalog.errors import DataCorruption
     from ingest.pipeline import SchemaChangeRefused
     from skipprd import logs
@@ -56,9 +56,3 @@ def run(options: argparse.Namespace) -> int:
             "each with its raw bytes, place and reason"
         )
     return 0
-
-
-def _choose_allocator() -> None:
-    """Before pyarrow is loaded: jemalloc gives freed blocks back, where Arrow's usual allocator keeps a third more. Yours wins if set."""
-    if sys.platform == "linux" and platform.machine() == "x86_64":
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
