@@ -28,6 +28,12 @@ class ByteBudget:
         self._stopped = stopped
         self._changed = threading.Condition()
         self._used = 0
+        self._waiting = 0
+
+    def starved_by(self, size_bytes: int) -> bool:
+        """Whether somebody waits for room while nothing but `size_bytes` is held."""
+        with self._changed:
+            return self._waiting > 0 and self._used <= size_bytes
 
     @property
     def limit_bytes(self) -> int:
@@ -41,10 +47,14 @@ class ByteBudget:
     def take(self, size_bytes: int) -> None:
         """Wait until there is room. Raises Stopped."""
         with self._changed:
-            while self._used and self._used + size_bytes > self._limit:
-                if self._stopped():
-                    raise Stopped
-                self._changed.wait(_WAIT_S)
+            self._waiting += 1
+            try:
+                while self._used and self._used + size_bytes > self._limit:
+                    if self._stopped():
+                        raise Stopped
+                    self._changed.wait(_WAIT_S)
+            finally:
+                self._waiting -= 1
             self._used += size_bytes
 
     def change(self, from_bytes: int, to_bytes: int) -> None:

@@ -241,7 +241,7 @@ class IngestPipeline:
                     break
             else:
                 buffer = self._add(buffer, block)
-            if buffer.full(self._clock.monotonic()):
+            if (not buffer.empty and self._budget.starved_by(buffer.held_bytes)) or buffer.full(self._clock.monotonic()):
                 buffer = self._seal(buffer)
         if not buffer.empty:
             self._seal(buffer)

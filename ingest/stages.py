@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ from ingest.sources.units import SourceUnit
 from ingest.tables import Tables, TableView
 
 __all__ = ["Block", "DecodedBlock", "Decoder", "PartRows", "finish_part"]
+
+_NO_COLUMNS: Final = "the record holds no value that has a type, and its table has no column yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,9 @@ def finish_part(tables: Tables, part: DecodedPart, unit: Unit) -> PartRows:
             for row in np.flatnonzero(wrong)
         ]
         rows = rows.filter(pa.array(~wrong))
+    if rows.num_rows and not rows.num_columns:  # nothing that is written could tell how many they were
+        bad += [_bad(unit, numbers.at(row), "object.no_columns", _NO_COLUMNS) for row in range(rows.num_rows)]
+        rows = rows.slice(0, 0)
     if rows.num_rows + len(bad) != part.part.records:
         raise Internal(f"I8: {part.part.records} records became {rows.num_rows} rows and {len(bad)} dead letters")
     return PartRows(grown, _under(rows, grown.log_schema), tuple(bad))
