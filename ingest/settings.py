@@ -42,6 +42,8 @@ class FileSourceSettings:
 
     path: str
     recursive: bool = True
+    own_folders: tuple[str, ...] = ()
+    """Folders that skippr writes (DATA_DIR, the warehouse): never read, or a run would find its own files."""
     poll_ms: int = 1000
     idle_close_ms: int = 5000
     """Without --once: a last line without newline counts as a record after the file has not grown for this long."""

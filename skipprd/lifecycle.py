@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-__all__ = ["DrainSignals", "end_quietly"]
+__all__ = ["DrainSignals", "end_quietly", "fill_streams"]
 
 _log = logging.getLogger("skipprd")
 
@@ -50,6 +50,16 @@ class DrainSignals:
         _log.info("%s: draining; a second signal ends the process at once", name.name)
         if self._drain is not None:
             self._drain()
+
+
+def fill_streams() -> None:
+    """Open what of stdin, stdout and stderr the caller closed (`<&-`, some daemons) on the null device.
+
+    Otherwise the next file that is opened, the store for one, would get their numbers and what a library prints.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (for the whole process)
 
 
 def end_quietly() -> None:

@@ -48,7 +48,7 @@ def partitions(settings: FileSourceSettings, key: PipelineKey, offsets: ItemTabl
 
     Raises ConfigurationError for a path that is missing or unreadable.
     """
-    listing = Listing(settings.path, recursive=settings.recursive)
+    listing = Listing(settings.path, recursive=settings.recursive, own_folders=settings.own_folders)
     listing.check()
     source = FileSource(settings, OffsetStore(offsets, key, SystemClock()), SystemClock(), once=True)
     try:

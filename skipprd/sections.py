@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from catalog.errors import ConfigurationError
 from catalog.keys import NAME_PATTERN, PipelineKey, check_name
-from ingest.settings import TransformSettings
+from ingest.settings import FileSourceSettings, TransformSettings
 from skipprd.config import SETTINGS, Finding, Setting, Values, near
 from skipprd.endpoints import SinkConfig, SourceConfig, default_sink, read_sink, read_source
 from skipprd.resolver import Resolver
@@ -180,6 +180,9 @@ class Configuration:
             line = entries["deadletter_sink"].line
             self._reader.error(line, f"{scope}.deadletter_sink", f"another warehouse than data_sink's for dead letters {NOT_YET}", scope)
         key_ = PipelineKey(self.values.text("tenant"), self.values.text("workspace"), name)
+        if isinstance(source.settings, FileSourceSettings):
+            own = (str(self.values.path("data_dir")), str(sink.warehouse))
+            source = replace(source, settings=replace(source.settings, own_folders=own))
         return PipelineSpec(key=key_, source=source, sink=sink, deadletter_sink=dead, transform=transform, place=place)
 
     def _named(self, entry: Entry | None, scope: str, section: str, known: Mapping[str, _T]) -> _T | None:

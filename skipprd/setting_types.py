@@ -41,13 +41,19 @@ class SettingType:
         """The value of a list written in the file."""
         if not self.empty_parts and not all(part.strip() for part in parts):
             raise ValueError("it has an empty element")
-        return parts
+        return parts if self.empty_parts else _distinct(parts)
 
 
 def _text(text: str) -> str:
     if not text:
         raise ValueError("it is empty")
     return text
+
+
+def _path(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a path holds no NUL character")
+    return _text(text)
 
 
 def _boolean(text: str) -> bool:
@@ -127,7 +133,14 @@ def _texts(text: str) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in text.split(","))
     if text.strip() and not all(parts):
         raise ValueError("it has an empty element: write a,b,c")
-    return parts if text.strip() else ()
+    return _distinct(parts) if text.strip() else ()
+
+
+def _distinct(parts: tuple[str, ...]) -> tuple[str, ...]:
+    twice = next((part for at, part in enumerate(parts) if part in parts[:at]), None)
+    if twice is not None:
+        raise ValueError(f"it names {twice!r} twice")
+    return parts
 
 
 def _character(text: str) -> str:
@@ -149,7 +162,7 @@ def choice(*values: str) -> SettingType:
 
 
 TEXT: Final = SettingType("TEXT", _text, "text")
-PATH: Final = SettingType("PATH", _text, "a path")
+PATH: Final = SettingType("PATH", _path, "a path")
 BOOLEAN: Final = SettingType("true|false", _boolean, "`true` or `false`", is_flag=True)
 COUNT: Final = SettingType("N", _count, "a whole number")
 BYTES: Final = SettingType("SIZE", parse_bytes, "a size, as `10MiB`")

@@ -62,7 +62,7 @@ class FileSource:
         self._clock = clock
         self._once = once
         self._idle_s = settings.idle_close_ms / 1000
-        self._listing = Listing(settings.path, recursive=settings.recursive)
+        self._listing = Listing(settings.path, recursive=settings.recursive, own_folders=settings.own_folders)
         self._listing.check()
         self._identities = Identities(offsets, clock, None if once else self._idle_s)
         self._looks: dict[str, _Look] = {}

@@ -5,17 +5,19 @@
   leading `.` is matched only by a pattern that writes it.
 * A symbolic link to a file or folder outside the root is followed. One that leads to a file that is listed under its own name too is
   left out: the same rows would count twice. Hard links are files of their own.
+* Folders that skippr writes itself (`own_folders`, told by what they are, not by their names) are not entered.
 * Files come in the order of their names relative to the root, compared as bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob as globbing
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -77,12 +79,13 @@ def _quoted(name: str) -> str:
 class Listing:
     """The files that `path` names, listed anew each time. Not thread safe."""
 
-    def __init__(self, path: str, *, recursive: bool, origin: str = "File.path") -> None:
+    def __init__(self, path: str, *, recursive: bool, origin: str = "File.path", own_folders: Sequence[str] = ()) -> None:
         if not path:
             raise ConfigurationError(f"{origin} is empty: give a file, a folder or a glob")
         self._path = os.path.abspath(os.path.expanduser(path))
         self._origin = origin
         self._recursive = recursive
+        self._own_folders = own_folders
         self._pattern: re.Pattern[str] | None = None
         self._depth_max: int | None = None if recursive else 1
         if globbing.has_magic(self._path) and not os.path.lexists(self._path):
@@ -102,6 +105,11 @@ class Listing:
             status = os.stat(target)
             if stat.S_ISDIR(status.st_mode):
                 os.scandir(target).close()
+                if (status.st_dev, status.st_ino) in self._own():
+                    raise ConfigurationError(
+                        f"{self._origin} {self._path!r} is a folder that skippr writes itself (DATA_DIR or the warehouse): keep what is to "
+                        "be read in another one, or in a folder of its own inside"
+                    )
             elif not stat.S_ISREG(status.st_mode):
                 raise ConfigurationError(f"{self._origin} {target!r} is neither a file nor a folder: use the Stdin source for a pipe")
         except FileNotFoundError:
@@ -121,7 +129,7 @@ class Listing:
             return [f for f in found if f is not None]
         direct: list[Found] = []
         linked: list[Found] = []
-        for file, through_link in self._walk(self.root, 1, frozenset(), False):
+        for file, through_link in self._walk(self.root, 1, self._own(), False):
             (linked if through_link else direct).append(file)
         listed = {file.inode for file in direct}
         for file in sorted(linked, key=_order):
@@ -130,8 +138,16 @@ class Listing:
                 direct.append(file)
         return sorted(direct, key=_order)
 
+    def _own(self) -> frozenset[tuple[int, int]]:
+        found = set()
+        for folder in self._own_folders:
+            with contextlib.suppress(OSError):  # not made yet
+                status = os.stat(folder)
+                found.add((status.st_dev, status.st_ino))
+        return frozenset(found)
+
     def _walk(self, folder: str, depth: int, above: frozenset[tuple[int, int]], through_link: bool) -> Iterator[tuple[Found, bool]]:
-        """Files at and below `folder`; `above` holds the folders on the way down, so that a loop of links ends."""
+        """Files at and below `folder`; `above` holds those on the way down, so that a loop of links ends, and skippr's own."""
         try:
             status = os.stat(folder)
             identity = (status.st_dev, status.st_ino)

@@ -55,6 +55,10 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from skipprd.lifecycle import fill_streams
+
+        fill_streams()
     try:
         code = _main(given)
         sys.stdout.flush()

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -183,3 +185,33 @@ def test_full_disk_and_fsync_error_acknowledge_nothing(project: Project) -> None
         assert done.err.startswith("error: ")
     assert sync(project).code == 0
     assert project.select("SELECT count(*) AS n, count(DISTINCT id) AS d FROM bronze.events") == [{"n": 10, "d": 10}]
+
+
+def test_a_source_that_holds_skippr_s_own_folders_reads_everything_but_them(project: Project) -> None:
+    project.write("a.jsonl", 0, 5)
+    inside = {"DATA_DIR": str(project.input / "own")}
+    for _ in range(2):
+        assert sync(project, **inside).code == 0
+    (project.input / "again").symlink_to(project.input / "own")
+    project.write("b.jsonl", 5, 5)
+    assert json.loads(project.run("sync", "--pipeline", "events", "--once", "--output", "json", **inside).out.splitlines()[-1])["read"] == 5
+    refused(sync(project, DATA_DIR=str(project.input)), 3, "File.path", str(project.input), "skippr writes itself", "another one")
+
+
+def test_nul_in_a_path_and_a_field_named_twice(project: Project) -> None:
+    edit(project, "path: ./in", 'path: "in\\0"')
+    refused(sync(project), 3, "File.path", "skippr.yml", "NUL")
+    edit(project, 'path: "in\\0"', "path: ./in")
+    refused(sync(project, TRANSFORM_BATCH_PARTITION_FIELDS="text,id,text"), 3, "transform_batch_partition_fields", "'text' twice")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams(project: Project, closed: str) -> None:
+    project.write("a.jsonl", 0, 5)
+    for arguments in ("sync --pipeline piped --once", "sync --pipeline events --once --output json", "query --sql 'SELECT 1'"):
+        command = f"{sys.executable} -m skipprd {arguments} {closed}"
+        done = subprocess.run(
+            command, shell=True, cwd=project.folder, env=project.environment(), capture_output=True, text=True, input="", check=False
+        )
+        assert (done.returncode, "error" in done.stderr) == (0, False), (command, done)
+    assert count(project) == 5
