@@ -82,6 +82,7 @@ class Channel(Generic[_T]):
     def put(self, item: _T) -> None:
         """Wait for a free place. Raises Stopped."""
         with self._changed:
+            self._check()
             while len(self._items) >= self._items_max:
                 self._wait()
             self._items.append(item)
@@ -90,6 +91,7 @@ class Channel(Generic[_T]):
     def get(self, timeout_s: float | None = None) -> _T | None:
         """The next item; None at the end, or when `timeout_s` passed (see `ended`). Raises Stopped."""
         with self._changed:
+            self._check()
             if not self._items and not self._ended and timeout_s is not None:
                 self._changed.wait(timeout_s)
                 if not self._items:
@@ -115,6 +117,9 @@ class Channel(Generic[_T]):
             return self._ended and not self._items
 
     def _wait(self) -> None:
+        self._check()
+        self._changed.wait(_WAIT_S)
+
+    def _check(self) -> None:
         if self._stopped():
             raise Stopped
-        self._changed.wait(_WAIT_S)

@@ -14,8 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -25,21 +24,21 @@ from catalog.clock import Clock
 from catalog.control.offsets import OffsetStore
 from catalog.errors import ConfigurationError, DataCorruption, Internal, SkipprError, Unavailable
 from catalog.items.table import ItemTable
-from catalog.keys import PipelineKey
 from catalog.lake import Lake
 from ingest.budget import ByteBudget, Channel, Stopped
 from ingest.buffer import Buffer, Sealed
 from ingest.compactor import Compactor
 from ingest.deadletter import dead_letter_table
 from ingest.paced import PacedLake
+from ingest.pipeline_config import PipelineConfig, SourceFactory, with_source
 from ingest.progress import ProgressSnapshot, RunCounters, RunSummary
 from ingest.routing import Router
-from ingest.settings import BufferSettings, CompactionSettings, FileSourceSettings, StdinSourceSettings, TransformSettings
+from ingest.settings import FileSourceSettings, StdinSourceSettings
 from ingest.shape import Shape, layout_of
 from ingest.sources.base import Partition, Source
 from ingest.sources.file import FileSource
 from ingest.sources.stdin import StdinSource
-from ingest.stages import Block, DecodedBlock, Decoder, finish_part
+from ingest.stages import Block, BrokenPartition, DecodedBlock, Decoder, finish_part
 from ingest.tables import SchemaChangeRefused, Tables
 from ingest.wal.disk import LogFolder
 from ingest.wal.filesystem import LocalFileSystem
@@ -51,31 +50,6 @@ _log = logging.getLogger("skippr.ingest.pipeline")
 _TICK_S: Final = 0.1
 _BLOCKS_MAX: Final = 64
 _SEALED_MAX: Final = 2
-
-SourceFactory = Callable[[OffsetStore, bool], Source]
-"""How a source that is not built in (entry-point group `skippr.sources`) is opened: over the pipeline's offsets, for one pass or not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineConfig:
-    """Plain settings of one pipeline. `table` None means: named after the pipeline.
-
-    `poll_ms`, `decode_threads` and `object_keys_max` are for sources that are not built in; the built-in ones bring their own.
-    """
-
-    key: PipelineKey
-    sink_namespace: tuple[str, ...]
-    deadletter_namespace: tuple[str, ...]
-    table: str | None = None
-    buffer: BufferSettings = field(default_factory=BufferSettings)
-    transform: TransformSettings = field(default_factory=TransformSettings)
-    compaction: CompactionSettings = field(default_factory=CompactionSettings)
-    schema_auto_approve: bool = True
-    reset_offsets: bool = False
-    poll_ms: int = 1000
-    decode_threads: int = 2
-    object_keys_max: int = 500
-
 
 class IngestPipeline:
     """An open pipeline: it holds the log's lock until `close`. `run` once; `stop` and `snapshot` from any thread or a signal handler."""
@@ -98,6 +72,7 @@ class IngestPipeline:
         self._blocks: Channel[Block] = Channel(_BLOCKS_MAX, self._ended_early)
         self._sealed: Channel[Sealed] = Channel(_SEALED_MAX, self._ended_early)
         self._broken: set[tuple[str, str]] = set()
+        self._full = threading.Event()
         self._written = threading.Event()
         transform = config.transform
         self._router = Router(config.sink_namespace, config.table or config.key.pipeline, transform.namespace_fields)
@@ -130,9 +105,16 @@ class IngestPipeline:
         ]
         for thread in stages:
             thread.start()
-        for thread in stages:
-            while thread.is_alive():
-                thread.join(_TICK_S)
+        try:
+            for thread in stages:
+                while thread.is_alive():
+                    thread.join(_TICK_S)
+        except BaseException as error:
+            # Not ours to swallow, but nobody may close the log under a thread that writes it.
+            self._fail(error)
+            for thread in stages:
+                thread.join()
+            raise
         if self._error is not None:
             raise self._error
         if self._refused is not None:
@@ -174,11 +156,14 @@ class IngestPipeline:
         except Stopped:
             return
         except BaseException as error:  # noqa: BLE001 (a thread has nobody to raise to: `run` raises it)
-            with self._failing:
-                if self._error is None:
-                    self._error = error
-            if self._source is not None:
-                self._source.interrupt()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._failing:
+            if self._error is None:
+                self._error = error
+        if self._source is not None:
+            self._source.interrupt()
 
     # ---- reading
 
@@ -197,9 +182,9 @@ class IngestPipeline:
             if not self._stopping:
                 raise
         finally:
-            self._counters.draining = True
-            self._blocks.end()
-            pool.shutdown(wait=False, cancel_futures=self._error is not None)
+            pool.shutdown(wait=False)
+        self._counters.draining = True
+        self._blocks.end()
 
     def _pause(self, seconds: float) -> None:
         until = self._clock.monotonic() + seconds
@@ -234,11 +219,13 @@ class IngestPipeline:
 
     def _assemble(self) -> None:
         buffer = self._new_buffer()
-        while self._refused is None:
+        while True:
             block = self._blocks.get(_TICK_S)
             if block is None:
                 if self._blocks.ended:
                     break
+            elif self._refused is not None:
+                self._budget.change(block.held_bytes, 0)
             else:
                 buffer = self._add(buffer, block)
             if (not buffer.empty and self._budget.starved_by(buffer.held_bytes)) or buffer.full(self._clock.monotonic()):
@@ -261,6 +248,7 @@ class IngestPipeline:
             parts = [finish_part(self._tables, part, unit) for part in decoded.parts]
         except SchemaChangeRefused as refused:
             self._refuse(refused)
+            self._budget.change(block.held_bytes, 0)
             return buffer
         bad = [*decoded.bad, *(one for part in parts for one in part.bad)]
         rows_bytes = sum(part.rows.nbytes for part in parts)
@@ -284,16 +272,16 @@ class IngestPipeline:
         name = (block.partition.namespace, block.partition.name)
         if name in self._broken:
             return None
-        while True:
-            try:
-                return block.result.result(_TICK_S)
-            except TimeoutError:
-                if self._error is not None:
-                    raise Stopped from None
-            except DataCorruption as error:
-                self._broken.add(name)
-                self._partition_failed(block.partition, error)
-                return None
+        while not block.result.done():
+            if self._error is not None:
+                raise Stopped
+            wait([block.result], _TICK_S)
+        try:
+            return block.result.result()
+        except BrokenPartition as broken:
+            self._broken.add(name)
+            self._partition_failed(block.partition, broken.error)
+            return None
 
     def _refuse(self, refused: SchemaChangeRefused) -> None:
         """Stop reading; what is in the buffer lands, then `run` raises."""
@@ -327,6 +315,7 @@ class IngestPipeline:
         while self._wal.backlog_bytes > self._config.compaction.backlog_bytes_max:
             if self._error is not None:
                 raise Stopped
+            self._full.set()
             self._clock.sleep(_TICK_S)
 
     # ---- compacting
@@ -335,8 +324,9 @@ class IngestPipeline:
         while not self._written.wait(_TICK_S):
             if self._error is not None:
                 return
-            if self._compactor.due(self._clock.monotonic()):
-                self._compact(force=False)
+            if self._full.is_set() or self._compactor.due(self._clock.monotonic()):
+                self._full.clear()
+                self._compact(force=True)
         if once:
             self._compact(force=True)
 
@@ -354,7 +344,7 @@ def open_pipeline(
     position goes back to zero, in an entry of the log. Raises Conflict where another process holds the lock, ConfigurationError (an
     unwritable folder), DataCorruption, Fenced.
     """
-    config = _with_source(config, source)
+    config = with_source(config, source)
     offsets = OffsetStore(items, config.key, clock)
     folder = LogFolder.of(data_dir, config.key).path
     log = Log.open(LocalFileSystem(), folder, config.key, offsets, clock, resetting=config.reset_offsets)
@@ -366,15 +356,6 @@ def open_pipeline(
     except BaseException:
         log.close()
         raise
-
-
-def _with_source(config: PipelineConfig, source: FileSourceSettings | StdinSourceSettings | SourceFactory) -> PipelineConfig:
-    """The settings of the run that a source brings along."""
-    if not isinstance(source, FileSourceSettings | StdinSourceSettings):
-        return config
-    poll_ms = source.poll_ms if isinstance(source, FileSourceSettings) else config.poll_ms
-    decode = source.decode
-    return replace(config, poll_ms=poll_ms, decode_threads=decode.threads, object_keys_max=decode.object_keys_max)
 
 
 def _factory(source: FileSourceSettings | StdinSourceSettings | SourceFactory, clock: Clock, stdin: BinaryIO | None) -> SourceFactory:

@@ -8,7 +8,9 @@ block holds its share of one memory budget from the moment it is read until its 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -16,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from catalog.errors import Internal
+from catalog.errors import DataCorruption, Internal
 from ingest.conform import conform
 from ingest.decode.jsonl import JsonUnit
 from ingest.routing import Part, Routed, Router
@@ -24,7 +26,7 @@ from ingest.sources.base import BadRecord, Decoded, Partition, Unit
 from ingest.sources.units import SourceUnit
 from ingest.tables import Tables, TableView
 
-__all__ = ["Block", "DecodedBlock", "Decoder", "PartRows", "finish_part"]
+__all__ = ["Block", "BrokenPartition", "DecodedBlock", "Decoder", "PartRows", "finish_part"]
 
 _NO_COLUMNS: Final = "the record holds no value that has a type, and its table has no column yet"
 
@@ -75,14 +77,30 @@ class Decoder:
         self._tables = tables
 
     def __call__(self, unit: Unit) -> DecodedBlock:
-        """Raises DataCorruption where the container is broken, Conflict where a table is gone."""
+        """Raises BrokenPartition where the container is broken; any other error, such as that of a table, is the run's."""
         raw_unit, records = (unit.raw_unit, unit.records) if isinstance(unit, SourceUnit) else (None, unit.end.line - unit.first_record)
-        routed: Routed = self._router.route(unit, raw_unit, records)
-        parts = []
-        for part in routed.parts:
-            view = self._tables.view(part.identifier)
-            parts.append(DecodedPart(part, view, part.decode(view.schema)))
+        with _container_errors():
+            routed: Routed = self._router.route(unit, raw_unit, records)
+        views = [self._tables.view(part.identifier) for part in routed.parts]
+        with _container_errors():
+            parts = [DecodedPart(part, view, part.decode(view.schema)) for part, view in zip(routed.parts, views, strict=True)]
         return DecodedBlock(tuple(parts), routed.bad, routed.records)
+
+
+class BrokenPartition(Exception):
+    """The container a unit came from is broken: its partition fails, the run goes on."""
+
+    def __init__(self, error: DataCorruption) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _container_errors() -> Iterator[None]:
+    try:
+        yield
+    except DataCorruption as error:
+        raise BrokenPartition(error) from error
 
 
 def finish_part(tables: Tables, part: DecodedPart, unit: Unit) -> PartRows:

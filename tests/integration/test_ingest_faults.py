@@ -121,6 +121,27 @@ def test_a_full_log_waits_for_the_sink(world: World) -> None:
     _check(world)
 
 
+def test_a_full_log_is_compacted_before_its_time(world: World) -> None:
+    lazy = CompactionSettings(commit_bytes=1 << 30, commit_seconds=3600.0, backlog_bytes_max=1)
+    summary = world.run(source=_source(world), buffer=BufferSettings(threshold_bytes=500), compaction=lazy)
+    assert summary.commits > 3
+    _check(world)
+
+
+def test_a_broken_table_ends_the_run_and_not_a_partition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from catalog.iceberg.lake import IcebergLake
+
+    def broken(self: IcebergLake, identifier: tuple[str, ...]) -> None:
+        raise DataCorruption(f"{identifier} is damaged")
+
+    monkeypatch.setattr(IcebergLake, "load", broken)
+    with pytest.raises(DataCorruption, match="is damaged"):
+        world.run(source=_source(world))
+    monkeypatch.undo()
+    world.run(source=_source(world))
+    _check(world)
+
+
 def test_a_truncated_gzip_fails_alone_and_is_read_on_when_it_is_whole(world: World) -> None:
     packed = gzip.compress(lines({"id": i, "n": os.urandom(20).hex()} for i in range(150, 2000)).encode())
     world.write("c.jsonl.gz", packed[:-2000])

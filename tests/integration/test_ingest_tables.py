@@ -13,7 +13,7 @@ import pytest
 
 from catalog.errors import ConfigurationError, Conflict
 from ingest.pipeline import SchemaChangeRefused
-from ingest.settings import BufferSettings, TransformSettings
+from ingest.settings import BufferSettings, DecodeSettings, FileSourceSettings, TransformSettings
 from tests.helpers_ingest import World, lines
 
 
@@ -138,6 +138,16 @@ def test_a_change_that_is_not_approved_stops_the_run_with_its_diff(world: World)
     assert world.ids() == [1, 2]
     assert world.run().read == 2
     assert world.ids() == [1, 2, 3, 4]
+
+
+def test_a_refused_change_ends_a_run_whose_queues_are_full(world: World) -> None:
+    world.write("a.jsonl", lines([{"id": 1}]))
+    world.run()
+    world.write("b.jsonl", lines([{"id": 2}, *({"id": i, "new": "x" * 50} for i in range(3, 5000))]))
+    source = FileSourceSettings(path=str(world.source), decode=DecodeSettings(block_bytes=10))
+    with pytest.raises(SchemaChangeRefused):
+        world.run(source=source, schema_auto_approve=False, buffer=BufferSettings(queue_bytes_max=5000))
+    assert world.ids() == [1, 2]
 
 
 def test_null_only_columns_wait_for_a_type(world: World) -> None:
