@@ -6,10 +6,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-__all__ = ["DrainSignals", "end_quietly", "fill_streams"]
+__all__ = ["DrainSignals", "end_quietly", "exit_on_interrupt", "fill_streams"]
 
 _log = logging.getLogger("skipprd")
 
@@ -50,6 +51,21 @@ class DrainSignals:
         _log.info("%s: draining; a second signal ends the process at once", name.name)
         if self._drain is not None:
             self._drain()
+
+
+def exit_on_interrupt() -> None:
+    """From now on SIGINT ends the process at once with 130, for a command that only reads.
+
+    Python runs its handler in the main thread, which may be inside one long call of DuckDB. So SIGINT is blocked in this thread and all
+    that it starts, and one thread waits for it. Call it before other threads start.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def wait() -> None:
+        signal.sigwait({signal.SIGINT})
+        os._exit(130)
+
+    threading.Thread(target=wait, name="interrupt", daemon=True).start()
 
 
 def fill_streams() -> None:

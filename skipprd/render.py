@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final, Protocol, TextIO
 
 import pyarrow as pa
@@ -20,6 +20,9 @@ __all__ = ["RowSource", "plain", "write"]
 
 _WIDTHS_FROM_ROWS: Final = 1000
 _CELL_MAX: Final = 120
+# DuckDB's infinite values.
+_DATE_INFINITY: Final = 2**31 - 1
+_TIMESTAMP_INFINITY: Final = 2**63 - 1
 
 
 class RowSource(Protocol):
@@ -51,6 +54,8 @@ def plain(value: object) -> object:
             return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else str(value)
         case bytes():
             return base64.b64encode(value).decode()
+        case pa.MonthDayNano():
+            return f"P{value.months}M{value.days}DT{decimal.Decimal(value.nanoseconds).scaleb(-9).normalize():f}S"
         case dict():
             return {str(k): plain(v) for k, v in value.items()}
         case list() | tuple():
@@ -60,11 +65,58 @@ def plain(value: object) -> object:
     return str(value)
 
 
-def _names(schema: pa.Schema) -> list[str]:
-    """Column names, made different from each other: a, a_2."""
+def _values(array: pa.Array) -> list[object]:
+    """An array as JSON has it, also where Python has no such value: dates past 9999 or before 1, infinity, a struct's equal names."""
+    try:
+        return [plain(value) for value in array.to_pylist()]
+    except (OverflowError, ValueError):
+        return [_value(scalar) for scalar in array]
+
+
+def _value(scalar: pa.Scalar) -> object:
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {name: _value(scalar[at]) for at, name in enumerate(_names([field.name for field in kind]))}
+    if pa.types.is_map(kind):
+        return [[_value(entry[0]), _value(entry[1])] for entry in scalar.values]
+    if pa.types.is_nested(kind):
+        return [_value(one) for one in scalar.values]
+    if pa.types.is_date32(kind):
+        return _date(scalar.value) if abs(scalar.value) < _DATE_INFINITY else _infinity(scalar.value)
+    if pa.types.is_timestamp(kind):
+        return _timestamp(scalar.value, kind)
+    return plain(scalar.as_py())
+
+
+def _timestamp(value: int, kind: pa.DataType) -> str:
+    if abs(value) == _TIMESTAMP_INFINITY:
+        return _infinity(value)
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
+    seconds, fraction = divmod(value, 10**digits)
+    days, second = divmod(seconds, 86400)
+    parts = f".{fraction:0{digits}d}" if fraction else ""
+    return f"{_date(days)}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}{parts}{'' if kind.tz is None else '+00:00'}"
+
+
+def _date(days: int) -> str:
+    """Days since 1970 in the Gregorian calendar, whatever the year: it repeats every 400 years."""
+    cycles, rest = divmod(days + datetime.date(1970, 1, 1).toordinal() - 1, 146_097)
+    day = datetime.date.fromordinal(rest + 1)
+    year = day.year + 400 * cycles
+    return f"{'-' if year < 0 else ''}{abs(year):04d}-{day.month:02d}-{day.day:02d}"
+
+
+def _infinity(value: int) -> str:
+    return "infinity" if value > 0 else "-infinity"
+
+
+def _names(given: Sequence[str]) -> list[str]:
+    """Names made different from each other: a, a_2."""
     seen: dict[str, int] = {}
     names: list[str] = []
-    for name in schema.names:
+    for name in given:
         seen[name] = seen.get(name, 0) + 1
         names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
     return names
@@ -75,12 +127,12 @@ def _lists(rows: RowSource) -> Iterator[list[list[object]]]:
     for batch in rows:
         for start in range(0, batch.num_rows, 4096):
             part = batch.slice(start, 4096)
-            columns = [[plain(v) for v in column.to_pylist()] for column in part.columns]
+            columns = [_values(column) for column in part.columns]
             yield [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in range(part.num_rows)]
 
 
 def _json(rows: RowSource, out: TextIO) -> int:
-    names = _names(rows.schema)
+    names = _names(rows.schema.names)
     count = 0
     out.write("[")
     for row in itertools.chain.from_iterable(_lists(rows)):

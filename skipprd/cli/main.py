@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -130,7 +131,7 @@ def _overview() -> str:
 
 def _report(error: BaseException, given: Sequence[str]) -> int:
     """One line on stderr, `error: ...`, or a JSON object with --output json; the exit code."""
-    code = exit_code(error)
+    code = 4 if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) else exit_code(error)
     known = any(isinstance(error, kind) for kind in EXIT_CODE) or isinstance(error, OSError)
     text = " ".join(str(error).split()) or type(error).__name__
     if not known:

@@ -28,8 +28,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from skipprd.cli.common import start
+    from skipprd.lifecycle import exit_on_interrupt
 
-    sql = statement(options.sql, options.file)
+    exit_on_interrupt()
+    sql = statement_text(options.sql, options.file)
     parameters = [parameter(text) for text in options.param]
     if options.to:
         config = start(options)
@@ -42,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
     with App(start(options)) as app:
         session = app.open_session()
-        rows = session.prepare(sql).execute(parameters)
+        statement = session.prepare(sql)
+        rows = statement.execute(parameters, schema=statement.schema_for(parameters))
         try:
             _show(options.output, rows)
         finally:
@@ -50,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def statement(sql: str | None, file: str | None) -> str:
+def statement_text(sql: str | None, file: str | None) -> str:
     """The statement of --sql, --file or standard input. Raises InvalidRequest, NotFound."""
     if sql is not None and file is not None:
         raise InvalidRequest("give the statement with --sql or with --file, not both")
@@ -72,6 +75,11 @@ def parameter(text: str) -> object:
         value = json.loads(text)
     except ValueError:
         return text
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidRequest(f"--param {text}: not Unicode text") from None
     return text if isinstance(value, list | dict) else value
 
 

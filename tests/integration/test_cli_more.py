@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli import Project, wait_for
+from tests.cli import Project, Running, wait_for
 
 PLUGIN = '''
 from catalog.control.offsets import OffsetPayload
@@ -82,16 +85,54 @@ def test_signal_during_recovery_drains(project: Project) -> None:
     assert project.select("SELECT count(*) AS n FROM bronze.events") == [{"n": 20}]
 
 
+def busy_s(running: Running) -> float:
+    """Processor seconds of the process so far."""
+    numbers = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_interrupted_query_ends_at_once(project: Project) -> None:
     project.write("a.jsonl", 0, 10)
     project.sync()
     sql = "SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range + b.range = -1"
     with project.start("query", "--sql", sql, "--log-level", "debug") as query:
-        wait_for(lambda: (project.data / "spill").exists())
+        wait_for(lambda: busy_s(query) > 4)
         query.signal(signal.SIGINT)
         done = query.finish(20)
         assert done.code == 130, done
         assert "Traceback" not in done.err
+
+
+def test_one_row_cannot_take_all_memory(project: Project) -> None:
+    with project.serve("--memory-limit", "64MB") as server:
+        for sql in ("SELECT range(4000000000)", "SELECT len(range(r)) FROM (SELECT 4000000000 AS r)"):
+            refused = project.run("query", "--to", server.uri, "--sql", sql)
+            assert (refused.code, "Out of Memory" in refused.err) == (4, True), refused
+        refused = project.run("query", "--to", server.uri, "--sql", "SELECT error('while ' || 'it runs')")
+        assert (refused.code, refused.err.count("while it runs")) == (2, 1), refused
+        found = project.ok("query", "--to", server.uri, "--sql", "SELECT 42 AS n", "--output", "json")
+        assert json.loads(found) == [{"n": 42}]
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        assert int(status.partition("VmHWM:")[2].split()[0]) < 2_000_000, "KiB"
+
+
+def test_a_ready_file_that_cannot_be_written_is_named(project: Project) -> None:
+    for path in ("/proc/none/ready", "skippr.yml/ready", "in"):
+        refused = project.run("serve", "--flight-bind", "127.0.0.1:0", "--ready-file", path)
+        assert (refused.code, refused.err.count("error: ready_file")) == (3, 1), refused
+    assert not list(project.folder.glob(".*"))
+
+
+def test_parameters_and_output_of_a_query(project: Project) -> None:
+    project.write("a.jsonl", 0, 1)
+    project.sync()
+    assert project.rows("SELECT ? AS n, ? AS t", "--param", "1", "--param", "x") == [{"n": 1, "t": "x"}]
+    refused = project.run("query", "--sql", "SELECT ?", "--param", '"\\ud800"')
+    assert (refused.code, "--param" in refused.err) == (2, True)
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "skipprd", "query", "--sql", "SELECT 1"]
+        done = subprocess.run(command, cwd=project.folder, env=project.environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1), done.stderr
 
 
 def test_serve_starts_before_the_first_sync(project: Project) -> None:

@@ -76,3 +76,26 @@ def test_arrow_is_not_for_a_terminal() -> None:
 ])
 def test_parameters(text: str, value: object) -> None:
     assert parameter(text) == value
+
+
+def test_values_that_python_has_not_are_shown_all_the_same() -> None:
+    far = pa.table({
+        "d": pa.array([2**31 - 1, -(2**31) + 1, 105_200_797, None, -1_084_770, 0], pa.int32()).cast(pa.date32()),
+        "t": pa.array(
+            [2**63 - 1, -(2**63) + 1, 253_402_300_800_000_001, None, -93_724_128_000_000_000, 1], pa.int64()).cast(pa.timestamp("us")),
+        "z": pa.array([[2**62], [0], None, [], [None], [1]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us", "UTC"))),
+        "n": pa.array([1_577_836_800_123_456_789] * 6, pa.timestamp("ns")),
+        "i": pa.array([pa.MonthDayNano([1, 2, 3_500_000_000])] * 6),
+        "m": pa.array([[("k", 2**31 - 1)]] * 6, pa.map_(pa.string(), pa.int32())).cast(pa.map_(pa.string(), pa.date32())),
+        "s": pa.StructArray.from_arrays([pa.array([1] * 6), pa.array(["x"] * 6)], names=["", ""]),
+    })
+    rows = json.loads(written("json", far))
+    assert [row["d"] for row in rows] == ["infinity", "-infinity", "290000-01-01", None, "-1000-01-01", "1970-01-01"]
+    assert [row["t"] for row in rows] == ["infinity", "-infinity", "10000-01-01T00:00:00.000001", None, "-1000-01-01T00:00:00",
+                                          "1970-01-01T00:00:00.000001"]
+    assert [row["z"] for row in rows] == [["148108-07-06T14:00:27.387904+00:00"],
+                                          ["1970-01-01T00:00:00+00:00"], None, [], [None], ["1970-01-01T00:00:00.000001+00:00"]]
+    assert (rows[0]["n"], rows[0]["i"]) == ("2020-01-01T00:00:00.123456789", "P1M2DT3.5S")
+    assert (rows[0]["m"], rows[0]["s"]) == ([["k", "infinity"]], {"": 1, "_2": "x"})
+    for form in ("table", "csv"):
+        assert "infinity" in written(form, far)
