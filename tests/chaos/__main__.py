@@ -28,6 +28,7 @@ def main() -> None:
     except Violation as violation:
         raise SystemExit(f"{violation}\nfolder: {folder}") from violation
     print(f"seed {options.seed}: {run.rounds} rounds, {run.kills} kills, {run.written} lines ({run.bad} bad), each found once")
+    print(f"  counted {run.counts} times meanwhile: never fewer, never too many")
     for name, count in sorted(run.hits.items()):
         print(f"  killed {count:4} times at {name}")
 

@@ -1,11 +1,13 @@
 """`skipprd sync` under SIGKILL: at named failpoints, and at random instants, while its input grows, rotates and carries bad lines.
 
 The model is a count: every line ever written is either a row with its id, once, or a dead letter, once. It is checked after every few
-rounds by a run that is left alone, and by plain SQL over the table and the dead letters, live rows included.
+rounds by a run that is left alone, and by plain SQL over the table and the dead letters, live rows included. All the time a client of a
+server beside it counts the rows: they never fall, never double and never exceed what was written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -13,9 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.helpers_watch import CountWatcher
 
 __all__ = ["KillRun", "Violation"]
 
@@ -28,6 +32,7 @@ data_sinks:
   lake: {Iceberg: {table_namespace: bronze}}
 """
 ROWS_SQL = "SELECT count(*) AS n, count(DISTINCT id) AS d, coalesce(sum(id), 0)::BIGINT AS s FROM bronze.events"
+WATCH_SQL = "SELECT count(*), count(DISTINCT id) FROM bronze.events"
 DEAD_SQL = "SELECT count(*) AS n, count(DISTINCT raw) AS d FROM bronze._dl_events"
 
 
@@ -46,6 +51,7 @@ class KillRun:
     bad: int = 0
     rounds: int = 0
     kills: int = 0
+    counts: int = 0
     hits: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -138,11 +144,34 @@ class KillRun:
                 self.written += 1
 
 
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[CountWatcher]:
+        """A server over the same DATA_DIR and a client that counts; raises Violation at the end for what it saw."""
+        ready = self.folder / "ready.json"
+        command = self.command("serve", "--flight-bind", "127.0.0.1:0", "--ready-file", str(ready), "--log-level", "error")
+        server = subprocess.Popen(command, cwd=self.folder, env=self.environment())
+        try:
+            while not ready.exists():
+                if server.poll() is not None:
+                    raise Violation(f"seed {self.seed}: serve ended with {server.returncode}")
+                time.sleep(0.05)
+            with CountWatcher(json.loads(ready.read_text())["flight"], WATCH_SQL, lambda: self.written) as watcher:
+                yield watcher
+            if watcher.wrong:
+                raise Violation(f"seed {self.seed} round {self.rounds}: a client saw {watcher.wrong}")
+        finally:
+            server.kill()
+            server.wait()
+
+
 def run_for(folder: Path, seed: int, failpoints: Sequence[str], minutes: float) -> KillRun:
     """Rounds until the time is over, then a last check."""
     ends = time.monotonic() + minutes * 60
     run = KillRun(folder, seed, failpoints)
-    while time.monotonic() < ends:
-        run.round()
     run.finish_and_check()
+    with run.watched() as watcher:
+        while time.monotonic() < ends and not watcher.wrong:
+            run.round()
+        run.finish_and_check()
+    run.counts = watcher.counts
     return run
