@@ -5,8 +5,9 @@ One poll settles all files together, in this order:
 
 1. A file that still shows the fingerprint of the partition last read at its path *is* that partition, and is read on.
 2. Any other file may be a partition whose file left its own path: same prefix, same bytes before the consumed position, not shorter.
-   Where the partition's path now holds other content (rotation by rename with a new file, copytruncate), that is enough. Where the path
-   is gone, inode and modification time must agree too: else a new file that happens to say the same would be taken for read.
+   Where the partition's path holds or held other content since (rotation by rename with a new file, copytruncate), that is enough.
+   Where the path is gone, inode and modification time must agree too: else a new file that happens to say the same would be taken for
+   read.
 3. What is left is new: incarnation 0 of its path, or the next one where the path had content before. That is logged and counted.
 
 While files are followed, a file that repeats what another path still holds may be a copytruncate before its truncation: it waits
@@ -127,7 +128,7 @@ class Identities:
             free = [known for known in same if known.name not in held]
             moved = next((known for known in free if known.same_inode(seen)), None)
             if moved is None:
-                moved = next((known for known in free if self._base_of.get(known.name, base_name(known.name)) in listed), None)
+                moved = next((known for known in free if self._left_its_path(known, listed)), None)
             if moved is not None:
                 _log.info("file %s continues partition %s at record %d", base, moved.name, moved.payload.line)
             elif len(free) < len(same) and self._defer(base):
@@ -136,6 +137,10 @@ class Identities:
                 moved = self._new(base)
             chosen[base] = moved
             held.add(moved.name)
+
+    def _left_its_path(self, known: Known, listed: frozenset[str]) -> bool:
+        """Whether its path holds something else now, or did so since: another file that has its content is its file then."""
+        return self._base_of.get(known.name, base_name(known.name)) in listed or self._latest(base_name(known.name)) is not known
 
     def _latest_incarnation(self, base: str) -> int:
         """The highest incarnation known of a path, -1 for none. They have no gaps, so doubling finds it in a few look-ups."""

@@ -90,6 +90,21 @@ def test_copytruncate(world: World, pad: int) -> None:
     assert world.ids() == list(range(14))
 
 
+def test_a_copytruncate_copy_stays_read_when_the_original_is_gone(world: World) -> None:
+    log = world.write("app.log", _rows(0, 10))
+    world.run()
+    shutil.copy(log, world.source / "app.log.1")
+    world.write("app.log", _rows(10, 13))
+    world.run()
+    log.unlink()
+    assert world.run().read == 0
+    (world.source / "app.log.1").rename(world.source / "app.log.2")
+    assert world.run().read == 0
+    world.write("app.log", _rows(13, 15))
+    world.run()
+    assert world.ids() == list(range(15))
+
+
 def test_truncated_and_grown_past_its_old_size(world: World) -> None:
     world.write("app.log", _rows(0, 3))
     world.run()
