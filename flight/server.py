@@ -115,7 +115,9 @@ class _Service(fl.FlightServerBase):  # type: ignore[misc]
             check_transaction(command.transaction_id)
             return self._sessions.prepare(_Caller(context, self._sessions).session(), command.query, one_shot=True)
         if isinstance(command, m.CommandPreparedStatementQuery):
-            return self._sessions.statement(command.prepared_statement_handle)
+            prepared = self._sessions.statement(command.prepared_statement_handle)
+            prepared.renew()
+            return prepared
         return None
 
     @guarded
@@ -327,7 +329,7 @@ class FlightSqlServer:
             closing.join(_CLOSE_S)
         self.sessions.close_all()
         if closing.is_alive():
-            _log.error("%d calls did not end; they end with this process", self.streams.count())
+            _log.error("calls did not end; they end with this process")
             return False
         self.streams.stop()
         self._sweeper.join()

@@ -45,13 +45,30 @@ class Prepared:
         self.statement: Final = statement
         self.one_shot: Final = one_shot
         self.created_s: Final = now_s
-        #: Schema of the rows with the metadata of Flight SQL on each column, before any parameter is known.
-        self.schema: Final[pa.Schema] = describe_columns(statement.schema)
+        self._schema: pa.Schema = describe_columns(statement.schema)
         self._lock = threading.Lock()
         self._bindings: OrderedDict[int, Binding] = OrderedDict()
         self._bound = 0
         self._users = 0
         self._closed = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows with the metadata of Flight SQL on each column, before any parameter is known."""
+        return self._schema
+
+    def renew(self) -> None:
+        """Plan anew where columns were added or changed, as a client does that asks again: ADBC keeps one statement for equal texts.
+
+        Raises what preparing it anew raises.
+        """
+        if not self.statement.renew():
+            return
+        self._schema = describe_columns(self.statement.schema)
+        with self._lock:
+            binding = self._bindings.get(self._bound)
+        if binding is not None:
+            self._bind(binding.batches)
 
     @property
     def parameter_count(self) -> int:
@@ -64,6 +81,9 @@ class Prepared:
         """
         if len(schema) != self.parameter_count:
             raise InvalidRequest(f"the statement has {self.parameter_count} parameters and {len(schema)} were bound")
+        self._bind(batches)
+
+    def _bind(self, batches: Sequence[pa.RecordBatch]) -> None:
         first = next(_python_rows(batches), None)
         described = self.schema if first is None else describe_columns(self.statement.schema_for(first))
         with self._lock:

@@ -70,6 +70,9 @@ class FakeStatement:
         number = pa.float64() if isinstance(parameters[0], float) else pa.int64()
         return pa.schema([ECHO.field("number").with_type(number), ECHO.field("text")])
 
+    def renew(self) -> bool:
+        return False
+
     def execute(self, parameters: Sequence[object] = (), *, schema: pa.Schema | None = None) -> FakeStream:
         if self.immediate:
             self._engine.used.append(self._args[0])

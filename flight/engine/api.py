@@ -51,7 +51,7 @@ class Statement(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows; equal to the schema of every RowStream it makes, unless `execute` is asked for another."""
+        """Schema of the rows; equal to that of every RowStream it makes until `renew`, unless `execute` is asked for another."""
         ...
 
     @property
@@ -69,6 +69,13 @@ class Statement(Protocol):
         """Schema of the rows with these values: where a parameter's type is not told by its place, its value decides.
 
         `SELECT ?` promises text; with 42 it gives int32. Equal to `schema` for a statement without parameters.
+        """
+        ...
+
+    def renew(self) -> bool:
+        """Plan anew where the tables' columns changed; whether `schema` is another one now.
+
+        Raises what preparing it raises now, such as NotFound for a table that was dropped.
         """
         ...
 

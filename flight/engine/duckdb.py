@@ -20,10 +20,12 @@ import duckdb
 from catalog.errors import ConfigurationError, Unavailable
 from flight.engine.lexer import quote
 from flight.engine.scope import Scope
+from flight.engine.spill import SpillFolder
 
 __all__ = ["Connection", "Instance", "warehouse_folder"]
 
 _IDLE_MAX: Final = 64
+_MEMORY_MIN_BYTES: Final = 16 << 20
 _INSIST_EVERY_S: Final = 0.02
 _INSIST_FOR_S: Final = 5.0
 _RESERVED: Final = frozenset(["system", "temp", "memory"])
@@ -74,7 +76,15 @@ class Instance:
         self._idle: list[Connection] = []
         self._busy: set[duckdb.DuckDBPyConnection] = set()
         self._closed = False
-        self._root = _open(scope)
+        if scope.memory_limit_bytes < _MEMORY_MIN_BYTES:
+            raise ConfigurationError(
+                f"memory_limit of {scope.memory_limit_bytes} bytes is too little for any query; give {_MEMORY_MIN_BYTES >> 20}MiB or more")
+        self._spill = None if scope.spill_dir is None else SpillFolder(scope.spill_dir)
+        try:
+            self._root = _open(scope, None if self._spill is None else self._spill.path)
+        except BaseException:
+            self._remove_spill()
+            raise
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -122,6 +132,11 @@ class Instance:
         for connection in idle:
             connection.raw.close()
         self._root.close()
+        self._remove_spill()
+
+    def _remove_spill(self) -> None:
+        if self._spill is not None:
+            self._spill.close()
 
     def _interrupt(self) -> bool:
         """Interrupt every connection in use; whether there is any."""
@@ -148,8 +163,7 @@ def warehouse_folder(warehouse: str) -> str:
     return path.rstrip("/") + "/"
 
 
-def _open(scope: Scope) -> duckdb.DuckDBPyConnection:
-    spill = scope.spill_dir
+def _open(scope: Scope, spill: Path | None) -> duckdb.DuckDBPyConnection:
     settings: dict[str, str | bool | int | float | list[str]] = {
         **_SETTINGS,
         "memory_limit": f"{scope.memory_limit_bytes}B",
@@ -157,10 +171,6 @@ def _open(scope: Scope) -> duckdb.DuckDBPyConnection:
         "temp_directory": "" if spill is None else str(spill),
     }
     if spill is not None:
-        try:
-            spill.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(f"spill folder {spill} cannot be made: {error.strerror}; choose another") from error
         settings["max_temp_directory_size"] = f"{scope.spill_bytes_max}B"
     folder = warehouse_folder(scope.warehouse)
     root = duckdb.connect(":memory:", config=settings)

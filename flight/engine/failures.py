@@ -16,6 +16,10 @@ _KIND: Final = re.compile(r"\s*(?:Invalid: |IOError: )?([A-Za-z ]+?)(?: Error)?:
 _UNAVAILABLE: Final = frozenset(["IO", "HTTP", "Connection", "Serialization", "TransactionContext", "Transaction", "Dependency"])
 _INTERNAL: Final = frozenset(["INTERNAL", "FATAL"])
 _PATH: Final = re.compile(r"iceberg_scan\('[^']*'[^)]*\)|(?:[a-z0-9]+://|/)[^\s'\"]*\.(?:metadata\.json|avro|parquet)")
+# DuckDB's advice to change settings, which nobody can change here.
+_ADVICE: Final = re.compile(
+    r"\n+(?:Possible solutions:|Database is launched|Launch the database).*\Z| Use \"SET [^\"]*\"[^.]*\.", re.DOTALL
+)
 _SOURCE_LINE: Final = re.compile(r"\n+LINE \d+:.*\Z", re.DOTALL)
 
 
@@ -26,7 +30,7 @@ def translate(error: BaseException, *, rewritten: bool) -> SkipprError:
     """
     if isinstance(error, SkipprError):
         return error
-    message = str(error)
+    message = _ADVICE.sub("", str(error))
     kind = _kind(message)
     if kind == "INTERRUPT":
         return Unavailable(CANCELLED)

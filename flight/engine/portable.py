@@ -2,12 +2,13 @@
 
 Already settled by the instance's settings: no string or list views, 32-bit offsets, HUGEINT as decimal128(38, 0), UUID and JSON as
 strings, times with zone as timestamp[us, UTC]. What is left is done here, per batch: dictionaries (ENUM) become their values,
-opaque extension types their storage, every zone name that means UTC becomes `UTC`. Types that Arrow has no fit form for (BIT,
-TIME WITH TIME ZONE, BIGNUM, VARIANT, UNION) are read as text by a SELECT around the statement.
+opaque extension types their storage, every zone name that means UTC becomes `UTC`. Columns of types that Arrow has no fit form for
+(BIT, TIME WITH TIME ZONE, BIGNUM, UHUGEINT, VARIANT, UNION), also deep inside, are read as text by a SELECT around the statement.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,13 +20,15 @@ from flight.engine.lexer import quote
 
 __all__ = ["Conversion", "portable_schema", "read_as_text", "wrap_as_text"]
 
-_AS_TEXT: Final = ("BIT", "TIME WITH TIME ZONE", "BIGNUM", "VARIANT")
+# A type ends its place in a nested type; a field of that name is quoted, or has its own type behind it.
+_AS_TEXT: Final = re.compile(r"\b(?:(?:BIT|TIME WITH TIME ZONE|BIGNUM|UHUGEINT|VARIANT)(?=[\[,)]|\Z)|UNION\()")
+_QUOTED: Final = re.compile(r"""\"(?:[^"]|"")*"|'(?:[^']|'')*'""")
 _UTC_NAMES: Final = frozenset(["Etc/UTC", "UTC", "Etc/UCT", "Zulu", "Etc/Zulu", "UCT"])
 
 
 def read_as_text(duckdb_type: str) -> bool:
-    """Whether columns of this DuckDB type are read as text."""
-    return duckdb_type in _AS_TEXT or duckdb_type.startswith("UNION(")
+    """Whether columns of this DuckDB type are read as text: Arrow would show raw bits, lose the offset or the highest bit of a value."""
+    return _AS_TEXT.search(_QUOTED.sub("", duckdb_type)) is not None
 
 
 def wrap_as_text(sql: str, names: Sequence[str], as_text: Sequence[bool]) -> str:

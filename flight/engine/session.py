@@ -128,6 +128,9 @@ class SetStatement:
     def schema_for(self, parameters: Sequence[object]) -> pa.Schema:
         return _SET_SCHEMA
 
+    def renew(self) -> bool:
+        return False
+
     def execute(self, parameters: Sequence[object] = (), *, schema: pa.Schema | None = None) -> RowStream:
         """Set it. Raises NotFound for a schema that does not exist, InvalidRequest for a value that does not fit."""
         option = self._template.option
@@ -148,11 +151,7 @@ class DuckStatement:
         self._template = template
         self._session_schema = schema
         self._live = live
-        pins = engine.pin(template, live)
-        try:
-            self._plan: Plan = engine.plan(template, pins)
-        finally:
-            pins.close()  # an idle statement holds no segment; it is captured anew when it runs
+        self._plan: Plan = self._planned()
 
     @property
     def sql(self) -> str:
@@ -180,11 +179,15 @@ class DuckStatement:
         finally:
             pins.close()
 
+    def renew(self) -> bool:
+        before, self._plan = self._plan, self._planned()
+        return not self._plan.schema.equals(before.schema)
+
     def execute(self, parameters: Sequence[object] = (), *, schema: pa.Schema | None = None) -> RowStream:
         """Pin the tables now; the rows are those of this moment whenever they are read.
 
         Raises InvalidRequest for the wrong number of values, Conflict where a table's columns changed since the statement was
-        prepared so that its result would have another schema.
+        planned so that its result would have another schema.
         """
         self._check_count(parameters)
         if self._template.listed != "nothing":
@@ -196,6 +199,13 @@ class DuckStatement:
 
     def close(self) -> None:
         """A statement holds nothing between executions."""
+
+    def _planned(self) -> Plan:
+        pins = self._engine.pin(self._template, self._live)
+        try:
+            return self._engine.plan(self._template, pins)
+        finally:
+            pins.close()  # an idle statement holds no segment; it is captured anew when it runs
 
     def _check_count(self, parameters: Sequence[object]) -> None:
         if len(parameters) != len(self._template.parameters):
@@ -224,7 +234,7 @@ class _Execution:
         try:
             self._plan = self._engine.plan(self._template, pins)
             if not self._plan.schema.equals(self._promised.schema):
-                raise Conflict("the columns of the statement's tables changed since it was prepared; prepare it again")
+                raise Conflict("the columns of the statement's tables changed since it was prepared; run or prepare it again")
         except BaseException:
             pins.close()
             raise

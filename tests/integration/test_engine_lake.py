@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import DoubleType, LongType, StringType
 
-from catalog.errors import Conflict, DataCorruption, InvalidRequest, NotFound, Unavailable
+from catalog.errors import ConfigurationError, Conflict, DataCorruption, InvalidRequest, NotFound, Unavailable
 from catalog.lake import Identifier
 from flight.engine.api import TableEntry
 from flight.engine.duckdb import Connection
@@ -147,6 +147,14 @@ def test_types_without_a_portable_form_are_text(engine: DuckEngine) -> None:
     assert kinds["i"] == "month_day_nano_interval"
     assert table.schema.names.count("a") == 2
     assert table.column(0).to_pylist() == ["101"]
+    deep = rows_of(
+        engine,
+        "select ['101'::bit] as b, {'t': '12:00:00+02'::timetz} as t, map {'k': 1::bignum} as m,"
+        " 340282366920938463463374607431768211455::uhugeint as h,"
+        " {'BIT': 1, 'VARIANT': 2, 'UNION': 3} as names, 'BIT'::enum('BIT', 'x''UHUGEINT') as e",
+    ).to_pylist()[0]
+    assert deep == {"b": "[101]", "t": "{'t': '12:00:00+02'}", "m": "{k=1}", "h": str(2**128 - 1),
+                    "names": {"BIT": 1, "VARIANT": 2, "UNION": 3}, "e": "BIT"}
 
 
 def test_time_travel(engine: DuckEngine, catalog: MemoryCatalog) -> None:
@@ -184,6 +192,9 @@ def test_changed_columns_end_a_prepared_statement(engine: DuckEngine, catalog: M
         update.add_column("z", StringType())
     with pytest.raises(Conflict, match="prepare it again"):
         statement.execute()
+    assert (statement.renew(), same.renew()) == (True, False)
+    assert statement.schema.names == ["a", "z"]
+    assert [batch.to_pylist() for batch in statement.execute()] == [[{"a": 1, "z": None}]]
     assert sum(batch.num_rows for batch in same.execute()) == 1
     assert engine.open_session().prepare("select * from gold.widens").schema.names == ["a", "z"]
 
@@ -498,8 +509,9 @@ def test_an_unusable_instance_is_replaced(own_engine: DuckEngine, monkeypatch: p
 def test_memory_is_bounded_and_said(tmp_path: Path, lake: FakeLake) -> None:
     engine = make_engine(tmp_path / "warehouse", lake, memory_limit_bytes=64 << 20, spill_dir=None)
     try:
-        with pytest.raises(Unavailable, match="more memory than the server gives"):
+        with pytest.raises(Unavailable, match="more memory than the server gives") as caught:
             rows_of(engine, "select list(range) from range(100000000)")
+        assert "SET " not in str(caught.value), "no advice that cannot be followed"
         assert value(engine, "select 42") == 42
     finally:
         engine.close()
@@ -512,6 +524,31 @@ def test_spilling(tmp_path: Path, lake: FakeLake) -> None:
         assert value(engine, sql) == 1900000
     finally:
         engine.close()
+
+
+def test_engines_spill_into_folders_of_their_own(tmp_path: Path, lake: FakeLake) -> None:
+    spill = tmp_path / "spill"
+    (spill / "1-dead").mkdir(parents=True)
+    (spill / "1-dead" / "LOCK").touch()
+    (spill / "1-dead" / "duckdb_temp_storage_DEFAULT-0.tmp").write_bytes(b"left by a process that was killed")
+    first = make_engine(tmp_path / "warehouse", lake, spill_dir=spill)
+    second = make_engine(tmp_path / "warehouse", lake, spill_dir=spill)
+    try:
+        folders = {path.parent for path in spill.glob("*/LOCK")}
+        assert len(folders) == 2, "one each, and the dead one's is gone"
+        first.close()
+        assert {path.parent for path in spill.glob("*/LOCK")} < folders
+        assert value(second, "select 42") == 42
+    finally:
+        first.close()
+        second.close()
+    assert not list(spill.glob("*/"))
+
+
+def test_too_little_memory_is_a_setting_of_yours(tmp_path: Path, lake: FakeLake) -> None:
+    with pytest.raises(ConfigurationError, match="memory_limit of 1 bytes"):
+        make_engine(tmp_path / "warehouse", lake, memory_limit_bytes=1)
+    assert not list((tmp_path / "spill").glob("*/"))
 
 
 def test_parameters(engine: DuckEngine) -> None:

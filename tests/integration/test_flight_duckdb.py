@@ -13,6 +13,7 @@ from pathlib import Path
 import adbc_driver_flightsql.dbapi as flightsql
 import pyarrow as pa
 import pytest
+from pyiceberg.types import StringType
 
 from flight.engine.api import Engine
 from flight.engine.scope import Scope, open_engine
@@ -31,9 +32,17 @@ ENDLESS = "SELECT count(*) FROM range(100000000) a(x), range(100000000) b(y) WHE
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    warehouse: Path = tmp_path_factory.mktemp("lake")
-    catalog = MemoryCatalog(warehouse)
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="module")
+def catalog(warehouse: Path) -> MemoryCatalog:
+    return MemoryCatalog(warehouse)
+
+
+@pytest.fixture(scope="module")
+def engine(warehouse: Path, catalog: MemoryCatalog) -> Iterator[Engine]:
     catalog.create_namespace("bronze")
     catalog.create_namespace(("silver", "deep"))
     catalog.create_table("bronze.rides", RIDES.schema).append(RIDES)
@@ -164,3 +173,22 @@ def test_many_clients(server: FlightSqlServer) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_a_cursor_follows_the_columns_of_its_table(server: FlightSqlServer, catalog: MemoryCatalog, cursor: flightsql.Cursor) -> None:
+    one = pa.table({"a": pa.array([1], pa.int64())})
+    table = catalog.create_table("bronze.widens", one.schema)
+    table.append(one)
+    with flightsql.connect(server.address) as connection, connection.cursor() as other:
+        for names in (["a"], ["a", "z"]):
+            cursor.execute("SELECT * FROM bronze.widens")
+            assert [column[0] for column in cursor.description] == names
+            assert cursor.fetchall() == [(1, None)[:len(names)]]
+            other.execute("SELECT *, ? AS given FROM bronze.widens", (7,))
+            assert other.fetchall() == [(*(1, None)[:len(names)], 7)]
+            if names == ["a"]:
+                with table.update_schema() as update:
+                    update.add_column("z", StringType())
+    del catalog.pointers["bronze", "widens"]
+    with pytest.raises(flightsql.ProgrammingError, match="NOT_FOUND"):
+        ask(cursor, "SELECT * FROM bronze.widens")
