@@ -30,11 +30,13 @@ from catalog.iceberg.rows import CatalogRows, Pointer, Verdict, judge
 from catalog.items.table import ConditionFailed
 from catalog.lake import Identifier, table_label
 
-__all__ = ["Cache", "Committer", "MetadataFiles"]
+__all__ = ["RESTORE", "Cache", "Committer", "MetadataFiles"]
 
 _log = logging.getLogger(__name__)
 _METADATA_ENTRIES: Final = 64
 _SENDS_MAX: Final = 3
+RESTORE: Final = "bring the file back from a backup of the warehouse; until then nothing of the table is read or written"
+"""What to do about a metadata file that is lost or damaged."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -90,7 +92,10 @@ class MetadataFiles:
             except OSError as error:
                 raise Unavailable(f"the table metadata file {location} cannot be read now: {error}") from error
             except (ValueError, ValidationError) as error:
-                raise DataCorruption(f"the table metadata file {location} cannot be read: {error}") from error
+                why = str(error).splitlines()
+                raise DataCorruption(
+                    f"the table metadata file {location} is damaged ({' '.join(why[:1] + why[2:3])}): {RESTORE}"
+                ) from error
             self._parsed.put(location, metadata)
         return metadata
 

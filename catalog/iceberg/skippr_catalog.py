@@ -28,7 +28,7 @@ from pyiceberg.view.metadata import ViewVersion
 
 from catalog.errors import ConfigurationError, DataCorruption, OutcomeUnknown
 from catalog.iceberg._pyiceberg import CatalogBase, apply_updates, build_metadata
-from catalog.iceberg.commit import Committer, MetadataFiles
+from catalog.iceberg.commit import RESTORE, Committer, MetadataFiles
 from catalog.iceberg.local_io import local_path, make_folder
 from catalog.iceberg.rows import CatalogRows, Pointer
 from catalog.items.table import ConditionFailed, ItemTable
@@ -132,7 +132,7 @@ class SkipprCatalog(CatalogBase):
                 fresh = self.rows.pointer(levels)
                 if fresh == pointer:
                     raise DataCorruption(
-                        f"table {table_label(levels)} points to {pointer.metadata_location}, which does not exist: {error}"
+                        f"table {table_label(levels)} points to {pointer.metadata_location}, which does not exist: {RESTORE}"
                     ) from error
                 pointer = fresh
         raise DataCorruption(f"table {table_label(levels)}: its metadata files vanish faster than they can be read")

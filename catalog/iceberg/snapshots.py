@@ -23,7 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
 
 from catalog.errors import DataCorruption, Unavailable
-from catalog.iceberg.commit import Cache, MetadataFiles
+from catalog.iceberg.commit import RESTORE, Cache, MetadataFiles
 
 __all__ = ["AppendWriter"]
 
@@ -72,7 +72,13 @@ class AppendWriter:
             try:
                 known = tuple(read_manifest_list(io.new_input(parent.manifest_list)))
             except FileNotFoundError as error:
-                raise DataCorruption(f"the table at {base.location} has lost its manifest list {parent.manifest_list}") from error
+                raise DataCorruption(
+                    f"the table at {base.location} has lost its manifest list {parent.manifest_list}: {RESTORE}"
+                ) from error
+            except OSError as error:
+                raise Unavailable(f"the manifest list {parent.manifest_list} cannot be read now: {error}; run again") from error
+            except Exception as error:
+                raise DataCorruption(f"the manifest list {parent.manifest_list} is damaged ({error}): {RESTORE}") from error
         return tuple(manifest for manifest in known if manifest.has_added_files() or manifest.has_existing_files())
 
 

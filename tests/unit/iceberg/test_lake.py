@@ -258,6 +258,19 @@ def test_old_metadata_goes_after_a_hundred_commits(lake: IcebergLake) -> None:
     assert len(warehouse_files(lake, ".metadata.json")) == 101
 
 
+@pytest.mark.parametrize("suffix", [".metadata.json", ".avro"])
+@pytest.mark.parametrize("damage", [None, b"", b"xx", b'{"a":', b"Obj\x01\x02\xff\xff"])
+def test_lost_and_damaged_metadata_names_the_file_and_the_remedy(tmp_path: Path, suffix: str, damage: bytes | None) -> None:
+    items = MemoryItemTable("catalog")
+    lake = make_lake(tmp_path, items)
+    append(lake, make_table(lake), 1, batch(0, 4))
+    for file in (tmp_path / "lake").rglob(f"*{suffix}"):
+        file.unlink() if damage is None else file.write_bytes(damage)
+    fresh = make_lake(tmp_path, items)
+    with pytest.raises(DataCorruption, match=rf"\{suffix}.*from a backup"):
+        append(fresh, fresh.load(TABLE), 2, batch(4, 1))
+
+
 def test_evolve_adds_columns_without_rows(lake: IcebergLake) -> None:
     make_table(lake)
     state = lake.evolve(TABLE, pa.schema([("name", pa.string()), ("new", pa.int32())]))
