@@ -186,9 +186,16 @@ class IcebergLake:
     # -- writing
 
     def write(self, state: TableState, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> DataFiles:
-        """See `Lake.write`. Raises InvalidRequest (a value does not fit its column), Unavailable (disk full, I/O error)."""
+        """See `Lake.write`.
+
+        Raises InvalidRequest (a value does not fit its column), Conflict (somebody gave the table a required column that rows lack, or
+        left it no column), Unavailable (disk full, I/O error).
+        """
         base = self._base(state)
         change = self._evolution(state, base, schema)
+        label = table_label(state.identifier)
+        if not change.schema.fields:
+            raise Conflict(f"table {label} has no column left, so nothing can be written to it: add one back, then run again")
         provider = load_location_provider(base.location, base.properties)
         writer = DataWriter(
             change.schema, base.spec(), base.sort_order(), new_location=provider.new_data_location, open_sink=self._sink(base),
@@ -196,6 +203,12 @@ class IcebergLake:
         )
         try:
             writer.write(batches)
+        except pa.ArrowInvalid as error:
+            self.catalog.files.delete(writer.locations)
+            raise Conflict(
+                f"rows do not fit table {label} as somebody else changed it ({error}): make the column optional or drop it, then run "
+                "again; until then the rows wait in the log"
+            ) from error
         except BaseException:
             self.catalog.files.delete(writer.locations)
             raise

@@ -271,6 +271,25 @@ def test_lost_and_damaged_metadata_names_the_file_and_the_remedy(tmp_path: Path,
         append(fresh, fresh.load(TABLE), 2, batch(4, 1))
 
 
+def test_a_required_column_that_rows_lack_and_a_table_without_columns(lake: IcebergLake) -> None:
+    state = append(lake, make_table(lake), 1, batch(0, 4))
+    before = warehouse_files(lake, ".parquet")
+    with lake.catalog.load_table(TABLE).update_schema(allow_incompatible_changes=True) as change:
+        change.add_column("must", LongType(), required=True)
+    with pytest.raises(Conflict, match=r"bronze\.rides.*'must'.*make the column optional.*run again"):
+        append(lake, lake.load(TABLE), 2, batch(4, 1))
+    assert warehouse_files(lake, ".parquet") == before
+    with lake.catalog.load_table(TABLE).update_schema() as change:
+        change.make_column_optional("must")
+    append(lake, lake.load(TABLE), 2, batch(4, 1))
+    assert ids(lake) == [0, 1, 2, 3, 4]
+    with lake.catalog.load_table(TABLE).update_schema() as change:
+        for name in (*state.schema.names, "must"):
+            change.delete_column(name)
+    with pytest.raises(Conflict, match=r"bronze\.rides has no column left.*add one"):
+        append(lake, lake.load(TABLE), 3, batch(5, 1))
+
+
 def test_evolve_adds_columns_without_rows(lake: IcebergLake) -> None:
     make_table(lake)
     state = lake.evolve(TABLE, pa.schema([("name", pa.string()), ("new", pa.int32())]))
