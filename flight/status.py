@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import secrets
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
 import pyarrow.flight as fl
 
-from catalog.errors import SkipprError, flight_status
+from catalog.errors import InvalidRequest, SkipprError, flight_status
+from catalog.errors import NotFound as MissingName
 
 __all__ = ["QUERY_CANCELLED", "SHUTTING_DOWN", "guarded", "to_flight"]
 
@@ -24,6 +26,7 @@ QUERY_CANCELLED: Final = "the query was cancelled"
 SHUTTING_DOWN: Final = "the server is shutting down; connect again in a moment"
 P = ParamSpec("P")
 T = TypeVar("T")
+_FOLDERS: Final = re.compile(r"""(?:file://|(?<![\w:/.-]))/(?:[^\s'"/]+/)+""")
 _log = logging.getLogger("skippr.flight")
 
 
@@ -65,13 +68,20 @@ _BY_STATUS: Final[dict[str, Callable[[str], Exception]]] = {
 def to_flight(error: BaseException) -> BaseException:
     """The exception to raise towards pyarrow for `error`.
 
-    An error of the tree keeps its message and gets the status of FLIGHT_STATUS. Anything else is a fault of ours: it is logged with
+    An error of the tree keeps its message and gets the status of FLIGHT_STATUS; of files a client sees the name, the log the folder too
+    (what is wrong with a request names only what the client wrote). Anything else is a fault of ours: it is logged with
     its traceback under a reference, and the client is told the reference alone.
     """
     if isinstance(error, fl.FlightError | _Unformatted):
         return error
     if isinstance(error, SkipprError):
-        return _BY_STATUS[flight_status(error)](str(error))
+        text = str(error)
+        if not isinstance(error, InvalidRequest | MissingName):
+            shown = _FOLDERS.sub("", text)
+            if shown != text:
+                _log.warning("an error on its way to a client: %s", text)
+            text = shown
+        return _BY_STATUS[flight_status(error)](text)
     if not isinstance(error, Exception):
         return error
     reference = secrets.token_hex(4)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from catalog.errors import InvalidRequest
+from catalog.errors import EXIT_CODE, DataCorruption, InvalidRequest
 
 if TYPE_CHECKING:
     from catalog.iceberg.lake import IcebergLake
@@ -43,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
             return 0
         lake = app.lake(app.config.query_sink())
         if what == "list":
-            _print([_entry(lake, one) for one in sorted(lake.list_tables())], as_json, _entry_text)
+            rows = [_entry_or_error(lake, one) for one in sorted(lake.list_tables())]
+            _print(rows, as_json, _entry_text)
+            return EXIT_CODE[DataCorruption] if any("error" in row for row in rows) else 0
         elif what == "describe":
             _print([_description(lake, parse_name(options.table))], as_json, _description_text)
         else:
@@ -78,7 +80,17 @@ def _entry(lake: IcebergLake, identifier: Identifier) -> _Row:
     }
 
 
+def _entry_or_error(lake: IcebergLake, identifier: Identifier) -> _Row:
+    """A broken table is listed with what is wrong with it and hides no other."""
+    try:
+        return _entry(lake, identifier)
+    except DataCorruption as error:
+        return {"table": ".".join(identifier), "error": str(error)}
+
+
 def _entry_text(row: _Row) -> str:
+    if "error" in row:
+        return f"{row['table']}  {row['error']}"
     return f"{row['table']}  {row['rows']:,} rows, {row['files']:,} files, {row['columns']} columns"
 
 

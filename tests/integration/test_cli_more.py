@@ -135,6 +135,21 @@ def test_parameters_and_output_of_a_query(project: Project) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (4, 1), done.stderr
 
 
+def test_a_table_without_its_metadata_hurts_no_other(project: Project) -> None:
+    project.write("a.jsonl", 0, 10)
+    project.sync()
+    project.sync("piped", stdin='{"id": 1}\n')
+    for path in (project.data / "warehouse" / "bronze" / "piped").rglob("*.metadata.json"):
+        path.unlink()
+    listed = project.run("tables", "list")
+    assert (listed.code, "bronze.events  10 rows" in listed.out, "bronze.piped  " in listed.out) == (6, True, True), listed
+    with project.serve() as server:
+        assert project.run("query", "--to", server.uri, "--sql", "SELECT * FROM bronze.events").code == 0
+        broken = project.run("query", "--to", server.uri, "--sql", "SELECT * FROM bronze.piped")
+        assert "metadata.json" in broken.err
+        assert str(project.folder) not in broken.err, "a client sees no folder of the server"
+
+
 def test_serve_starts_before_the_first_sync(project: Project) -> None:
     with project.serve() as server:
         assert json.loads(project.ok("query", "--to", server.uri, "--sql", "SELECT 42 AS n", "--output", "json")) == [{"n": 42}]
