@@ -94,17 +94,17 @@ def test_a_folder_that_cannot_be_read_is_in_the_list_with_its_error(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["a.log", "a.log~1", "a.log~0", "a~raw", "a~raw~2", "x~1~0", "a~b", "ä", "a%20~raw"])
 def test_no_file_and_incarnation_share_a_name(name: str) -> None:
-    base = relative_name(f"/root/{name}", "/root")
+    base = relative_name(f"/srv/in/{name}", "/srv/in")
     made = [partition_name(base, n) for n in range(4)]
     assert len(set(made)) == 4
     assert {base_name(one) for one in made} == {base}
     others = ["a.log", "a.log~1", "a.log~2", "a.log~0", "a~raw", "a~raw~2", "x", "x~1", "x~1~0", "x~1~1", "a~b", "a"]
     for other in others:
         if other != name:
-            assert not {partition_name(relative_name(f"/root/{other}", "/root"), n) for n in range(4)} & set(made)
+            assert not {partition_name(relative_name(f"/srv/in/{other}", "/srv/in"), n) for n in range(4)} & set(made)
 
 
 def test_names_that_are_not_text_have_a_name_all_the_same() -> None:
-    odd = os.fsdecode(b"/root/caf\xe9.jsonl")
-    assert relative_name(odd, "/root") == "caf%E9.jsonl~raw"
-    assert relative_name("/root/caf%E9.jsonl~raw", "/root") != relative_name(odd, "/root")
+    odd = os.fsdecode(b"/srv/in/caf\xe9.jsonl")
+    assert relative_name(odd, "/srv/in") == "caf%E9.jsonl~raw"
+    assert relative_name("/srv/in/caf%E9.jsonl~raw", "/srv/in") != relative_name(odd, "/srv/in")
