@@ -276,8 +276,13 @@ def _create(path: str, table: str, wait_s: float) -> None:
 
 
 def _ready(connection: sqlite3.Connection, path: str, table: str) -> bool:
-    _check_owner(connection, path)
-    found = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
+    """Whether file and table are there. One read transaction: between two reads of their own another process may create the file."""
+    connection.execute("BEGIN")
+    try:
+        _check_owner(connection, path)
+        found = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
+    finally:
+        connection.execute("ROLLBACK")
     return bool(found[0])
 
 

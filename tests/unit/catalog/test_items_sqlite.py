@@ -15,6 +15,7 @@ import pytest
 
 from catalog import failpoint
 from catalog.errors import ConfigurationError, DataCorruption, Internal, OutcomeUnknown, SkipprError, Unavailable
+from catalog.items import sqlite
 from catalog.items.sqlite import FILE_FORMAT, SqliteItemTable, _translate
 from catalog.items.table import ABSENT, EXISTS, ConditionFailed, Equals, Put, Update
 
@@ -358,6 +359,30 @@ def test_processes_that_create_the_file_at_the_same_time_agree(tmp_path: Path) -
     assert [process.wait(60) for process in started] == [0] * 4
     for i in range(5):
         assert keys(tmp_path / f"{i}.db") == ["0", "1", "2", "3"]
+
+
+def test_a_file_created_in_the_middle_of_the_check_is_not_taken_for_a_foreign_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "c.db")
+    check = sqlite._check_owner
+
+    class Interrupted:
+        """A connection between whose reads another process creates the file."""
+
+        def __init__(self, connection: sqlite3.Connection) -> None:
+            self.connection = connection
+
+        def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+            cursor = self.connection.execute(sql, *parameters)
+            if sql == "PRAGMA user_version":
+                monkeypatch.setattr(sqlite, "_check_owner", check)
+                SqliteItemTable(path, "offsets").close()
+            return cursor
+
+    monkeypatch.setattr(sqlite, "_check_owner", lambda connection, where: check(Interrupted(connection), where))  # type: ignore[arg-type]
+    table = SqliteItemTable(path, "offsets")
+    table.put(item("s"), ABSENT)
+    assert table.get("p", "s") == item("s")
+    table.close()
 
 
 def test_idle_connections_stay_few_and_threads_share_them(tmp_path: Path) -> None:
