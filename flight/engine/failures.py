@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from catalog.errors import Internal, InvalidRequest, SkipprError, Unavailable
+from catalog.errors import DataCorruption, Internal, InvalidRequest, SkipprError, Unavailable
 
 __all__ = ["CANCELLED", "is_fatal", "is_interrupt", "is_missing_file", "translate"]
 
@@ -16,6 +16,8 @@ _KIND: Final = re.compile(r"\s*(?:Invalid: |IOError: )?([A-Za-z ]+?)(?: Error)?:
 _UNAVAILABLE: Final = frozenset(["IO", "HTTP", "Connection", "Serialization", "TransactionContext", "Transaction", "Dependency"])
 _INTERNAL: Final = frozenset(["INTERNAL", "FATAL"])
 _PATH: Final = re.compile(r"iceberg_scan\('[^']*'[^)]*\)|(?:[a-z0-9]+://|/)[^\s'\"]*\.(?:metadata\.json|avro|parquet)")
+# Live rows are the only Arrow streams a statement can name. Their own error arrives as text behind DuckDB's and Arrow's.
+_LIVE_ROWS: Final = re.compile(r"arrow_scan: get_next failed\(\): (?:Invalid: )?(?:Unknown error: )?")
 # DuckDB's advice to change settings, which nobody can change here.
 _ADVICE: Final = re.compile(
     r"\n+(?:Possible solutions:|Database is launched|Launch the database).*\Z| Use \"SET [^\"]*\"[^.]*\.", re.DOTALL
@@ -34,6 +36,8 @@ def translate(error: BaseException, *, rewritten: bool) -> SkipprError:
     kind = _kind(message)
     if kind == "INTERRUPT":
         return Unavailable(CANCELLED)
+    if (live := _LIVE_ROWS.search(message)) is not None:
+        return DataCorruption(f"rows in the write-ahead log cannot be read: {message[live.end():]}")
     if rewritten:
         message = _PATH.sub("(the table)", _SOURCE_LINE.sub("", message))
     if kind == "Out of Memory":

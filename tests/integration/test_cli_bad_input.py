@@ -109,7 +109,11 @@ def test_corrupt_segment(project: Project) -> None:
     bad[len(bad) // 2] ^= 0xFF
     segment.write_bytes(bad)
     refused(sync(project), 6, str(segment))
-    refused(project.run("query", "--sql", "SELECT sum(id) FROM bronze.events"), 6, str(segment))
+    for share in (0.5, 0.85):  # in the schema of its rows, and in the rows
+        damaged = bytearray(good)
+        damaged[int(len(good) * share)] ^= 0xFF
+        segment.write_bytes(damaged)
+        refused(project.run("query", "--sql", "SELECT sum(id) FROM bronze.events"), 6, str(segment))
     segment.write_bytes(good)
     assert sync(project).code == 0
     assert count(project) == 20
