@@ -30,7 +30,7 @@ from ingest.arrays import bits, bools
 from ingest.decode.base import RAW_BYTES_MAX, RawUnit
 from ingest.decode.container import Source
 from ingest.decode.csvlines import CsvReader
-from ingest.decode.framing import Lines, Offsets, not_utf8
+from ingest.decode.framing import Lines, LineUnit, Offsets, not_utf8
 from ingest.decode.typed import decode_table
 from ingest.exact import text_as
 from ingest.settings import DecodeSettings
@@ -110,28 +110,10 @@ def _names(first: Lines, delimiter: str, settings: DecodeSettings) -> tuple[str,
 
 
 @dataclass(frozen=True, slots=True)
-class CsvUnit:
+class CsvUnit(LineUnit):
     """A block of records; see `ingest.decode.base.RawUnit`."""
 
-    lines: Lines
-    settings: DecodeSettings
     dialect: Dialect
-
-    @property
-    def first_record(self) -> int:
-        return self.lines.first_record
-
-    @property
-    def records(self) -> int:
-        return len(self.lines)
-
-    @property
-    def byte_end(self) -> int:
-        return self.lines.byte_end
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.lines.data)
 
     def raw(self, record: int) -> bytes:
         return self.lines.line(record - self.lines.first_record)[:RAW_BYTES_MAX]

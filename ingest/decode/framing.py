@@ -20,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.decode.base import RAW_BYTES_MAX, ByteStream
+from ingest.settings import DecodeSettings
 
-__all__ = ["BOM", "LineReader", "Lines", "Offsets", "not_utf8", "split"]
+__all__ = ["BOM", "LineReader", "LineUnit", "Lines", "Offsets", "not_utf8", "split"]
 
 BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \t\r\n"
@@ -69,6 +70,30 @@ class Lines:
         return Lines(
             self.data, self.starts[count:], self.ends[count:], self.first_record + count, self.base, self.byte_end, self.refused
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LineUnit:
+    """What units made of lines have in common; see `ingest.decode.base.RawUnit`."""
+
+    lines: Lines
+    settings: DecodeSettings
+
+    @property
+    def first_record(self) -> int:
+        return self.lines.first_record
+
+    @property
+    def records(self) -> int:
+        return len(self.lines)
+
+    @property
+    def byte_end(self) -> int:
+        return self.lines.byte_end
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.lines.data)
 
 
 def not_utf8(lines: Lines) -> Iterator[tuple[int, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ingest.decode.base import RAW_BYTES_MAX, ByteStream, RawUnit
-from ingest.decode.framing import LineReader, Lines
+from ingest.decode.framing import LineReader, LineUnit
 from ingest.decode.jsonblock import Health, decode_lines
 from ingest.decode.jsoninfer import Rules
 from ingest.settings import DecodeSettings
@@ -18,28 +18,10 @@ __all__ = ["JsonUnit", "json_units"]
 
 
 @dataclass(frozen=True, slots=True)
-class JsonUnit:
+class JsonUnit(LineUnit):
     """A block of lines; see `ingest.decode.base.RawUnit`."""
 
-    lines: Lines
-    settings: DecodeSettings
     health: Health
-
-    @property
-    def first_record(self) -> int:
-        return self.lines.first_record
-
-    @property
-    def records(self) -> int:
-        return len(self.lines)
-
-    @property
-    def byte_end(self) -> int:
-        return self.lines.byte_end
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.lines.data)
 
     def decode(self, schema: pa.Schema) -> Decoded:
         rules = Rules(self.settings.object_keys_max, self.settings.infer_dates)
