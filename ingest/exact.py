@@ -28,7 +28,7 @@ def exactly(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
     try:
         return array.cast(kind), clean
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        pass
+        pass  # some cell refuses, or Arrow has no cast for the pair: below, cell by cell
     if array.type == pa.int64() and kind == pa.float64():
         values = _numbers(array)
         floats = values.astype(np.float64)

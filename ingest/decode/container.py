@@ -193,7 +193,7 @@ def _zip_member(stream: BinaryIO, uri: str) -> BinaryIO:
         members = [one for one in archive.infolist() if not one.is_dir()]
         if len(members) == 1 and not members[0].flag_bits & 1:
             return cast(BinaryIO, archive.open(members[0]))
-    except (zipfile.BadZipFile, NotImplementedError) as error:
+    except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter: zipfile's word for a method or version it does not know
         raise DataCorruption(f"{uri}: the zip archive is damaged or breaks off ({error}); replace it by a whole copy") from error
     if len(members) == 1:
         raise ConfigurationError(f"{uri}: {members[0].filename} inside the zip is encrypted; unpack it first")

@@ -49,7 +49,7 @@ class _Bytes(io.RawIOBase):
         super().__init__()
         self._stream = stream
         self._descriptor: int | None = None
-        with contextlib.suppress(OSError, AttributeError, ValueError):
+        with contextlib.suppress(OSError, AttributeError, ValueError):  # a stream in memory has none
             self._descriptor = stream.fileno()
         self.interrupted = False
         self._pushed = b""
